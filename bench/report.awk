@@ -10,7 +10,7 @@
 
 BEGIN {
 	FS = ","
-	order = "cycle fresh hot herd batch reentry renewal renew deadlock queue snapshot log steady growth restart"
+	order = "cycle fresh hot herd batch reentry renewal renew deadlock queue plain snapshot log steady growth restart"
 	name_mysql()
 	name_systems()
 }
@@ -52,6 +52,7 @@ function has_binary_log(i) {
 function name_systems(    i) {
 	name("pg.dlock", "**dlock**, PostgreSQL, durable")
 	name("pg.dlock-each", "**dlock** `dlock_acquire()` for each name, PostgreSQL, durable")
+	name("pg.plain", "**dlock** without a library, PostgreSQL, durable")
 	name("pg.floor", "floor, PostgreSQL, durable")
 	name("pg.heap", "heap lock table, PostgreSQL, durable")
 	name("pg.heap-holds", "heap lock table with a count of holds, PostgreSQL, durable")
@@ -395,6 +396,18 @@ function write_queue() {
 		"1 ms, 1 | 8 | 32 | 10 ms, 1 | 8 | 32")
 }
 
+function write_plain() {
+	section("Without a library", "`plain/dlock.sql`, which makes dlock of an ordinary table, against the extension, and\nagainst the heap lock table, which knows no holds, permits, requests, guards and roles,\nand is called in one statement. Cycles per second, at 1, 8 and 32 clients.")
+	table("plain", "1 8 32", "rate", "1 | 8 | 32")
+	print "\nLeases renewed per second, one in a statement, of 1,000.\n"
+	table("plain", "1/renewal 8/renewal 32/renewal", "rate", "1 | 8 | 32")
+	print "\nAgainst the heap lock table it makes " ratios("plain", "pg.plain", "pg.heap") \
+		"\ntimes the cycles, and against the extension " ratios("plain", "pg.plain", "pg.dlock") "."
+	print "\nMicroseconds of an acquire and of a release with one client, median and 99th\npercentile.\n"
+	table("plain", "1", "acquire_p50 acquire_p99 release_p50 release_p99", \
+		"acquire | 99 % | release | 99 %")
+}
+
 function write_snapshot() {
 	section("An old snapshot", "Durable cycles per second over 100 names, 8 clients, for " machine["snapshot seconds"] " s (MySQL: a third\nof that), and on PostgreSQL also not durable, while an idle transaction holds a snapshot, and without: in the first 2\nseconds and the last " tail ".")
 	plot("snapshot", "cycles per second while a snapshot is held")
@@ -583,6 +596,8 @@ END {
 		write_deadlock()
 	if (present["queue"])
 		write_queue()
+	if (present["plain"])
+		write_plain()
 	if (present["snapshot"])
 		write_snapshot()
 	if (present["log"])

@@ -257,6 +257,11 @@ check_installation(struct mysql *m)
 			   "closed: calls are slower");
 }
 
+/* What an account may do on the whole server; NULL: nothing. */
+#define LIBRARY_PRIVILEGES \
+	"GROUP_CONCAT(IF(p.PRIVILEGE_TYPE = 'USAGE', NULL, p.PRIVILEGE_TYPE) " \
+	"ORDER BY p.PRIVILEGE_TYPE SEPARATOR ', ') "
+
 /* The account with which the library logs in. */
 static void
 check_library_account(struct mysql *m)
@@ -264,6 +269,7 @@ check_library_account(struct mysql *m)
 	struct examination *e = m->e;
 	bool		is_admin;
 	bool		may_log_in;
+	const char *privileges;		/* on the whole server */
 	bool		has_init_connect = variable(m, "init_connect") && *variable(m, "init_connect");
 
 	if (!m->is_there ||
@@ -272,7 +278,7 @@ check_library_account(struct mysql *m)
 	if (!look_if_allowed(e, "the library's account", m->mariadb
 						 ? "SELECT a.account, "
 						 "MAX(p.PRIVILEGE_TYPE IN ('SUPER', 'CREATE USER')), "
-						 "MAX(p.PRIVILEGE_TYPE = 'CONNECTION ADMIN') "
+						 "MAX(p.PRIVILEGE_TYPE = 'CONNECTION ADMIN'), " LIBRARY_PRIVILEGES
 						 "FROM dlock.library_account AS a "
 						 "LEFT JOIN information_schema.USER_PRIVILEGES AS p ON p.GRANTEE = a.account "
 						 "GROUP BY a.account LIMIT 1"
@@ -280,16 +286,19 @@ check_library_account(struct mysql *m)
 						 "MAX(p.PRIVILEGE_TYPE IN ('SUPER', 'CREATE USER')), "
 						 "MAX(p.PRIVILEGE_TYPE = 'CONNECTION_ADMIN') OR EXISTS ("
 						 "SELECT * FROM mysql.role_edges WHERE FROM_USER = 'dlock_login' "
-						 "AND CONCAT(QUOTE(TO_USER), '@', QUOTE(TO_HOST)) = a.account) "
+						 "AND CONCAT(QUOTE(TO_USER), '@', QUOTE(TO_HOST)) = a.account), " LIBRARY_PRIVILEGES
 						 "FROM dlock.library_account AS a "
 						 "LEFT JOIN information_schema.USER_PRIVILEGES AS p ON p.GRANTEE = a.account "
 						 "GROUP BY a.account LIMIT 1"))
 		return;
 	is_admin = number_of(e->session, 0, 1) != 0;
 	may_log_in = number_of(e->session, 0, 2) != 0;
+	privileges = value_of(e->session, 0, 3);
 	report(e, is_admin ? FINDING_NOTE : FINDING_OK, "the library's account",
 		   is_admin ? "doc/mysql.md, \"Accounts\": its other privileges can be revoked" : NULL,
-		   "%s%s", value_of(e->session, 0, 0), is_admin ? ", which is an administrator's" : "");
+		   "%s%s%s", value_of(e->session, 0, 0),
+		   is_admin ? ", which is an administrator's" : privileges ? ", with " : "",
+		   is_admin || !privileges ? "" : privileges);
 	if (!may_log_in)
 		report(e, has_init_connect ? FINDING_WARNING : FINDING_NOTE, "the library's log-in",
 			   "feed install.sql as an account that may grant CONNECTION_ADMIN",

@@ -125,10 +125,7 @@ check_library(struct postgres *p)
 			   "no: after a start, what has expired stays until the first call");
 }
 
-/*
- * Say whether plain/dlock.sql is in this database, and tell what that means.  A wait is a
- * loop of its own there, which does not see that its client is gone if the server does not.
- */
+/* Say whether plain/dlock.sql is in this database, and tell what that means. */
 static bool
 check_plain(struct postgres *p)
 {
@@ -139,14 +136,9 @@ check_plain(struct postgres *p)
 		return false;
 	report(e, FINDING_NOTE, "extension",
 		   "where the server can load it: plain/uninstall.sql, then CREATE EXTENSION dlock",
-		   "none, but plain/dlock.sql, in schema \"%s\": waiters have no line, nobody looks for "
+		   "none, but plain/dlock.sql, in schema \"%s\": waiters ask again and again, in no order, nobody looks for "
 		   "deadlocks, deadlines are by the wall clock, and each renewal leaves a dead row; see doc/plain.md",
 		   value_of(e->session, 0, 0));
-	if (look(e, "SELECT coalesce(current_setting('client_connection_check_interval', true), '0')") &&
-		value_of(e->session, 0, 0) && strcmp(value_of(e->session, 0, 0), "0") == 0)
-		report(e, FINDING_NOTE, "client_connection_check_interval",
-			   "PostgreSQL 14 or later: ALTER DATABASE ... SET client_connection_check_interval = '1s'",
-			   "0: who waits goes on when its client is gone, and may take the lease for its time to live");
 	return true;
 }
 
@@ -526,9 +518,10 @@ check_settings(struct postgres *p)
 			report(e, FINDING_OK, "dlock.max_waiters", NULL,
 				   "%" PRId64 " wait; all connections may", waiters);
 		else
-			report(e, waiters * 10 >= places * 8 ? FINDING_WARNING : FINDING_OK,
+			/* a role can have half of them */
+			report(e, waiters * 10 >= places * 4 ? FINDING_WARNING : FINDING_OK,
 				   "dlock.max_waiters",
-				   waiters * 10 >= places * 8 ? "raise it, and restart the server" : NULL,
+				   waiters * 10 >= places * 4 ? "raise it, and restart the server" : NULL,
 				   "%" PRId64 " of this database wait; %" PRId64 " of all can", waiters, places);
 	}
 	if (look(e, "SELECT sum(numbackends), current_setting('max_connections')::int - "

@@ -88,6 +88,9 @@ extern int	stats_command(int argc, char **argv);
 /* doctor.c */
 extern int	doctor_command(int argc, char **argv);
 
+/* log.c */
+extern int	log_command(int argc, char **argv);
+
 /* top.c */
 extern int	top_command(int argc, char **argv);
 

@@ -26,6 +26,7 @@ static const struct command commands[] = {
 	{"waiters", waiters_command, "list who waits for what"},
 	{"stats", stats_command, "print the counters"},
 	{"top", top_command, "show leases and waiters, again and again"},
+	{"log", log_command, "list what is held, from the table or a dump, without the library"},
 	{"doctor", doctor_command, "check whether the server is set up as leases need it"},
 	{0}
 };

@@ -164,7 +164,7 @@ END
 			"DROP DATABASE IF EXISTS $database WITH (FORCE)");
 		system('psql', '-X', '-q', '-d', $server_database, '-c',
 			'SET client_min_messages = warning', '-c',
-			"DROP ROLE IF EXISTS doc_app, doc_worker, doc_other, doc_operator");
+			"DROP ROLE IF EXISTS doc_app, doc_operator");
 	}
 	$? = $status;
 }

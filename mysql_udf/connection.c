@@ -456,6 +456,8 @@ static const char *const optional[] = {
 	"SET SESSION max_session_mem_used = 9223372036854775807",
 	"SET SESSION max_statement_time = 0",
 	"SET SESSION max_execution_time = 0",
+	/* errors go into ours, and some are told apart by their text */
+	"SET SESSION lc_messages = 'en_US'",
 	/* MySQL: the account needed a role only to log in; see install.sql */
 	"/*!80000 SET ROLE NONE */",
 };

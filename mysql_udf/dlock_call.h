@@ -102,6 +102,7 @@ typedef struct dlock_call
 	uint32_t	wanted;			/* DLOCK_CALL_ACQUIRE_ANY: how many */
 	int64_t		wait_us;		/* negative: without limit */
 	const dlock_caller *caller;
+	bool		is_operator;	/* it may call, whatever dlock.callers says */
 } dlock_call;
 
 /*
@@ -122,6 +123,7 @@ typedef struct dlock_holder_info
 								 * its guard is left */
 	uint64_t	connection_id;
 	bool		live;			/* false: over, and not removed yet */
+	bool		leaving;		/* it was given back, with effect at its deadline */
 	int64_t		remaining_us;	/* 0: it is over */
 	enum
 	{

@@ -2,7 +2,8 @@
  * hash.c
  *	  A hash table of objects that contain their own links.
  *
- * It grows with its objects, and never shrinks.  If there is no memory to grow, it only
+ * It grows with its objects, and never shrinks.  Then too objects with the same hash stay
+ * in their order, the newest first.  If there is no memory to grow, it only
  * becomes slower.  So only the first object can lack room, and hash_reserve() tells.
  *
  * SPDX-License-Identifier: PostgreSQL
@@ -123,13 +124,22 @@ hash_reserve(hash_table *table)
 	if (larger.slots == NULL)
 		return table->nslots > 0;
 	for (size_t i = 0; i < table->nslots; i++)
-		while (table->slots[i] != NULL)
-		{
-			hash_link  *link = table->slots[i];
+	{
+		hash_link  *oldest = NULL;
+		hash_link  *next;
 
-			table->slots[i] = link->next;
-			put(&larger, link);
+		for (hash_link *link = table->slots[i]; link != NULL; link = next)
+		{
+			next = link->next;
+			link->next = oldest;
+			oldest = link;
 		}
+		for (; oldest != NULL; oldest = next)
+		{
+			next = oldest->next;
+			put(&larger, oldest);
+		}
+	}
 	larger.count = table->count;
 	free(table->slots);
 	*table = larger;

@@ -17,6 +17,10 @@ typedef struct image_account
 	hash_link	link;
 	lease_bytes user;
 	lease_bytes host;
+	uint64_t	listed;			/* the list of callers that had it last: upkeep.c's */
+	size_t		leases;			/* what it has of what is bounded: the engine's */
+	size_t		waiters;
+	size_t		other_places;
 } image_account;
 
 /* image_accounts.c */

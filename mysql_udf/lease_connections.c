@@ -15,7 +15,9 @@
 #include "lease_connections.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 
+#include "hash.h"
 #include "mysql_compat.h"
 #include "server_abi.h"
 
@@ -54,6 +56,102 @@ lease_connections_keep(uint64_t connection_id)
 						 (void *) (uintptr_t) connection_id);
 }
 
+#ifdef DLOCK_LOG
+/*
+ * MariaDB: who has logged in, by connection.  A view's functions cannot tell who reads it.
+ */
+typedef struct login
+{
+	hash_link	by_id;
+	uint64_t	connection_id;
+	bool		is_operator;
+	dlock_caller caller;
+} login;
+
+static pthread_mutex_t logins_mutex = PTHREAD_MUTEX_INITIALIZER;
+static hash_table logins;
+
+/* With the mutex, as the next two. */
+static login *
+find_login(uint64_t connection_id)
+{
+	hash_link  *link = hash_first(&logins, connection_id);
+
+	return link != NULL ? hash_object(login, by_id, link) : NULL;
+}
+
+static void
+forget_login(login *l)
+{
+	if (l == NULL)
+		return;
+	hash_remove(&logins, &l->by_id);
+	free(l);
+}
+
+/* If memory is short, nobody is known to have logged in. */
+static void
+add_login(THD *thd, uint64_t connection_id)
+{
+	login	   *l = hash_reserve(&logins) ? calloc(1, sizeof(login)) : NULL;
+
+	if (l == NULL)
+		return;
+	if (!dlock_thd_account(thd, l->caller.user, sizeof(l->caller.user), l->caller.host,
+						   sizeof(l->caller.host)))
+	{
+		free(l);
+		return;
+	}
+	l->connection_id = l->caller.connection_id = connection_id;
+	l->is_operator = dlock_thd_known_rights(thd) == DLOCK_RIGHTS_OPERATOR;
+	hash_add(&logins, &l->by_id, connection_id);
+}
+
+/* Which account has logged in on a connection: false if that is not known. */
+bool
+lease_connections_login(uint64_t connection_id, dlock_caller *caller, bool *is_operator)
+{
+	const login *l;
+
+	pthread_mutex_lock(&logins_mutex);
+	l = find_login(connection_id);
+	if (l != NULL)
+	{
+		*caller = l->caller;
+		*is_operator = l->is_operator;
+	}
+	pthread_mutex_unlock(&logins_mutex);
+	return l != NULL;
+}
+
+/* Note who has logged in, or out. */
+static void
+note_login(THD *thd, const mariadb_connection_event *change)
+{
+	pthread_mutex_lock(&logins_mutex);
+	if (change->subclass == MARIADB_AUDIT_DISCONNECT || change->status == 0)
+		forget_login(find_login(change->thread_id));
+	if (change->subclass != MARIADB_AUDIT_DISCONNECT && change->status == 0)
+		add_login(thd, change->thread_id);
+	pthread_mutex_unlock(&logins_mutex);
+}
+
+/* Changes will not be told any more. */
+static void
+forget_logins(void)
+{
+	pthread_mutex_lock(&logins_mutex);
+	for (size_t i = 0; i < logins.nslots; i++)
+		while (logins.slots[i] != NULL)
+			forget_login(hash_object(login, by_id, logins.slots[i]));
+	pthread_mutex_unlock(&logins_mutex);
+}
+#else
+#define note_login(thd, change)	((void) (thd))
+#define forget_logins()			((void) 0)
+#endif
+
 /* MariaDB: something happened to a connection. */
 static void
 mariadb_connection_changed(THD *thd, unsigned int event_class,
@@ -61,9 +159,9 @@ mariadb_connection_changed(THD *thd, unsigned int event_class,
 {
 	const mariadb_connection_event *change = event;
 
-	(void) thd;
 	if (event_class != MARIADB_AUDIT_CONNECTION_CLASS)
 		return;
+	note_login(thd, change);
 	if (change->subclass == MARIADB_AUDIT_DISCONNECT ||
 		(change->subclass == MARIADB_AUDIT_CHANGE_USER &&
 		 change->status == 0))
@@ -83,6 +181,7 @@ mariadb_deinit(void *plugin)
 {
 	(void) plugin;
 	dlock_connections_told(false);
+	forget_logins();
 	return 0;
 }
 

@@ -10,8 +10,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "dlock_call.h"
+
 /* lease_connections.c: MySQL's way, for the calling connection; false: it cannot */
 extern bool lease_connections_keep(uint64_t connection_id);
+
+/* lease_connections.c: MariaDB's account that has logged in, as far as is known */
+extern bool lease_connections_login(uint64_t connection_id,
+									dlock_caller *caller, bool *is_operator);
 
 /*
  * Of the engine; called without its mutex.  A connection has ended, or has changed its

@@ -552,7 +552,7 @@ dlock_engine_stats(dlock_answer *answer)
 		return NULL;
 	}
 	return answer_json(lease_stats_json(lease_waiters_connections() +
-										lease_calls_visit_served(NULL, NULL)),
+										lease_calls_visit_served(NULL, NULL), 0),
 					   answer);
 }
 

@@ -40,12 +40,21 @@ extern char *dlock_engine_waiters(const dlock_caller *caller,
 								  dlock_answer *answer);
 extern char *dlock_engine_stats(dlock_answer *answer);
 
+#ifdef DLOCK_LOG
+/*
+ * All leases, for the views: in how many pages they are, and one of that many pages, as a
+ * JSON array of arrays, to be freed.  False or NULL with an error in the answer.
+ */
+extern bool dlock_engine_pages(size_t *pages, dlock_answer *answer);
+extern char *dlock_engine_page(size_t page, size_t pages, dlock_answer *answer);
+#else
 /*
  * The leases of which holds were given back that may not be written yet, as JSON: an
  * array of arrays of a name, in hexadecimal, a token, and how many holds are left.  To be
  * freed; NULL with an error in the answer.
  */
 extern char *dlock_engine_unwritten(dlock_answer *answer);
+#endif
 
 /* Begin to count anew. */
 extern void dlock_engine_reset_stats(void);

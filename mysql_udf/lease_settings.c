@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lease.h"
+#include "dlock_call.h"
 #include "udf_text.h"
 
 static lease_settings in_use;
@@ -25,7 +25,8 @@ static _Atomic int64_t max_ttl_us = 0;	/* one more setting, read without the mut
 
 enum
 {
-	LOCK_DELAY, REAP_INTERVAL, LOCK_TIMEOUT, MAX_TTL, MAX_WAITERS, LOG_EXPIRED
+	LOCK_DELAY, REAP_INTERVAL, LOCK_TIMEOUT, MAX_TTL, MAX_WAITERS, MAX_LEASES, LOG_EXPIRED,
+	WRITE_ON_REPLICAS
 };
 
 /* As they were last read, or are being read: the batcher's. */
@@ -45,7 +46,9 @@ static struct
 	{.name = "lock_timeout",.least = 0.1,.most = 3600,.standard = 5},
 	{.name = "max_ttl",.least = 1,.most = LEASE_TTL_MAX_US / 1e6,.standard = LEASE_MAX_TTL_DEFAULT,.is_whole = true},
 	{.name = "max_waiters",.least = 0,.most = 1000000,.standard = 1000,.is_whole = true},
+	{.name = "max_leases",.least = 0,.most = 1e9,.standard = 1000000,.is_whole = true},
 	{.name = "log_expired",.least = 0,.most = 1,.standard = 1,.is_whole = true},
+	{.name = "write_on_replicas",.least = 0,.most = 1,.standard = 0,.is_whole = true},
 };
 #define SETTINGS		(sizeof(as_read) / sizeof(as_read[0]))
 
@@ -69,6 +72,7 @@ void
 lease_settings_take(const char *name, const char *text)
 {
 	char		shown[DLOCK_SHOWN_SIZE];
+	char		line[DLOCK_SHOWN_SIZE + 256];
 	double		value;
 
 	for (size_t i = 0; i < SETTINGS; i++)
@@ -86,12 +90,11 @@ lease_settings_take(const char *name, const char *text)
 			continue;
 		as_read[i].is_wrong = true;
 		snprintf(as_read[i].wrong, sizeof(as_read[i].wrong), "%s", text);
-		fprintf(stderr, "dlock: setting \"%s\" in dlock.settings must be a "
-				"%snumber from %.10g to %.10g, and is \"%s\"; using the default\n",
-				name, as_read[i].is_whole ? "whole " : "", as_read[i].least,
-				as_read[i].most, dlock_show(shown, (lease_bytes) {
-					text, strlen(text)
-				}));
+		snprintf(line, sizeof(line), "dlock: setting \"%s\" in dlock.settings must be a "
+				 "%snumber from %.10g to %.10g, and is \"%s\"; using the default",
+				 name, as_read[i].is_whole ? "whole " : "", as_read[i].least,
+				 as_read[i].most, dlock_show(shown, dlock_bytes_of(text)));
+		dlock_log(line);
 	}
 }
 
@@ -104,7 +107,9 @@ use(void)
 		.reap_interval_us = (int64_t) (as_read[REAP_INTERVAL].value * 1e6),
 		.lock_timeout_us = (int64_t) (as_read[LOCK_TIMEOUT].value * 1e6),
 		.max_waiters = (size_t) as_read[MAX_WAITERS].value,
+		.max_leases = (size_t) as_read[MAX_LEASES].value,
 		.log_expired = as_read[LOG_EXPIRED].value != 0,
+		.write_on_replicas = as_read[WRITE_ON_REPLICAS].value != 0,
 	};
 }
 

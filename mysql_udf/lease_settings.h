@@ -18,7 +18,9 @@ typedef struct lease_settings
 	int64_t		reap_interval_us;
 	int64_t		lock_timeout_us;
 	size_t		max_waiters;
+	size_t		max_leases;
 	bool		log_expired;
+	bool		write_on_replicas;
 } lease_settings;
 
 /* The longest time that a call may ask for, in seconds, by default. */

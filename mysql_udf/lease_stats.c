@@ -52,7 +52,7 @@ lease_stats_reset(int64_t wall_us)
 
 /* All of it as a JSON object, to be freed; NULL if memory is short. */
 char *
-lease_stats_json(size_t waiters)
+lease_stats_json(size_t waiters, size_t held)
 {
 	static const char *const names[] = {
 #define LEASE_COUNTER(name) #name,
@@ -61,8 +61,8 @@ lease_stats_json(size_t waiters)
 	};
 	lease_text	json = {0};
 
-	lease_text_add(&json, "{\"waiters\": %zu, \"stats_reset_us\": %" PRId64,
-				   waiters, reset_us);
+	lease_text_add(&json, "{\"waiters\": %zu, \"held\": %zu, \"stats_reset_us\": %" PRId64,
+				   waiters, held, reset_us);
 	for (size_t i = 0; i < LEASE_NCOUNTERS; i++)
 		lease_text_add(&json, ", \"%s\": %" PRIu64, names[i], counters[i]);
 	for (size_t i = 0; i < WAIT_BUCKETS; i++)

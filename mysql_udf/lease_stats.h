@@ -27,6 +27,6 @@ typedef enum lease_counter
 extern void lease_count(lease_counter counter, uint64_t n);
 extern void lease_count_wait(int64_t waited_us);
 extern void lease_stats_reset(int64_t wall_us);
-extern char *lease_stats_json(size_t waiters);
+extern char *lease_stats_json(size_t waiters, size_t held);
 
 #endif							/* DLOCK_LEASE_STATS_H */

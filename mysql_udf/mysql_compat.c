@@ -149,6 +149,38 @@ dlock_server_lacks(void)
 	return NULL;
 }
 
+/* The series with which the library was tried. */
+static const struct
+{
+	dlock_server server;
+	int			major;
+	int			minor;
+}			tried[] =
+{
+	{DLOCK_SERVER_MYSQL, 9, 7},
+	{DLOCK_SERVER_MARIADB, 10, 11},
+	{DLOCK_SERVER_MARIADB, 11, 8},
+};
+
+/*
+ * Say whether this server is of a series with which the library was tried; or whoever
+ * runs it wants to try it.  The names of symbols say nothing of what functions return, and
+ * how structures are.  The server lacks nothing.
+ */
+bool
+dlock_server_is_tried(void)
+{
+	int			major = 0;
+	int			minor = 0;
+
+	(void) sscanf(server_version, "%d.%d", &major, &minor);
+	for (size_t i = 0; i < sizeof(tried) / sizeof(tried[0]); i++)
+		if (tried[i].server == dlock_server_kind() && tried[i].major == major &&
+			tried[i].minor == minor)
+			return true;
+	return getenv("DLOCK_UNTRIED_SERVER") != NULL;
+}
+
 static pthread_once_t socket_once = PTHREAD_ONCE_INIT;
 static char socket_path[sizeof(((struct sockaddr_un *) NULL)->sun_path) + 1];
 
@@ -286,13 +318,13 @@ copy_option(char *to, size_t size, void *context, const char *name)
 }
 
 /*
- * Get the account of the caller, in UTF-8.  False if the server does not name it, as in
- * a MariaDB routine whose definer is a role; then the caller has to be refused.
+ * Get the account of a session of this thread, in UTF-8.  False if the server does not
+ * name it, as in a MariaDB routine whose definer is a role; then the caller has to be
+ * refused.
  */
 bool
-dlock_caller_account(char *user, size_t user_size, char *host, size_t host_size)
+dlock_thd_account(THD *thd, char *user, size_t user_size, char *host, size_t host_size)
 {
-	THD		   *thd = dlock_caller_thd();
 	const char *name;
 	size_t		length;
 	void	   *context;
@@ -308,6 +340,13 @@ dlock_caller_account(char *user, size_t user_size, char *host, size_t host_size)
 
 	/* in a routine whose definer is a role, both halves are empty */
 	return copy_string(host, host_size, name, length) && length > 0;
+}
+
+/* The same of the caller. */
+bool
+dlock_caller_account(char *user, size_t user_size, char *host, size_t host_size)
+{
+	return dlock_thd_account(dlock_caller_thd(), user, user_size, host, host_size);
 }
 
 /* Get the id of the calling connection, as in CONNECTION_ID(). */
@@ -378,6 +417,35 @@ dlock_wait_end(void)
 }
 
 /*
+ * Have the list of processes show what the caller does; the text stays.  Answers what was
+ * shown before.
+ */
+const char *
+dlock_show_state(const char *state)
+{
+	return server_show_state == NULL ? NULL :
+		server_show_state(dlock_caller_thd(), state, __func__, __FILE__, __LINE__);
+}
+
+/*
+ * Write a line to the server's error log, as a warning; from any thread.  This waits for
+ * the log's disk, or whoever reads the log, and a lock of the server's that those have who
+ * write to the log, too.
+ */
+void
+dlock_log(const char *line)
+{
+	if (is_mysql() && mysql_log_message != NULL)
+		(void) mysql_log_message(MYSQL_ERROR_LOG,
+								 MYSQL_LOG_SEVERITY, (long long) MYSQL_LOG_WARNING,
+								 MYSQL_LOG_TEXT, line);
+	else if (mariadb_log_warning != NULL)
+		mariadb_log_warning("%s", line);
+	else
+		fprintf(stderr, "%s\n", line);
+}
+
+/*
  * Say whether the caller is an event of MariaDB's.  The threads of events count as
  * connected, and have no client.  MySQL's events need not be told apart.
  */
@@ -403,9 +471,8 @@ has_connection_admin(void *context)
  * dlock_caller_is_operator().  Unknown: a privilege of the account itself would count.
  */
 dlock_rights
-dlock_caller_known_rights(void)
+dlock_thd_known_rights(THD *thd)
 {
-	THD		   *thd = dlock_caller_thd();
 	void	   *context;
 	bool		super = false;
 
@@ -421,6 +488,13 @@ dlock_caller_known_rights(void)
 		return DLOCK_RIGHTS_UNKNOWN;
 	return has_connection_admin(context) ?
 		DLOCK_RIGHTS_OPERATOR : DLOCK_RIGHTS_PLAIN;
+}
+
+/* The same of the caller. */
+dlock_rights
+dlock_caller_known_rights(void)
+{
+	return dlock_thd_known_rights(dlock_caller_thd());
 }
 
 /*

@@ -49,6 +49,7 @@ struct THD;
 
 extern dlock_server dlock_server_kind(void);
 extern const char *dlock_server_lacks(void);
+extern bool dlock_server_is_tried(void);
 extern const char *dlock_server_socket(void);
 extern bool dlock_server_has_data_in(const char *folder);
 extern bool dlock_server_user(char *name, size_t size);
@@ -57,6 +58,9 @@ extern const char *dlock_appliers_query(void);
 extern unsigned long dlock_read_only_recovery(void);
 extern bool dlock_copy_service(const char *name, void *to, size_t size);
 
+extern bool dlock_thd_account(struct THD *thd, char *user, size_t user_size,
+							  char *host, size_t host_size);
+extern dlock_rights dlock_thd_known_rights(struct THD *thd);
 extern bool dlock_caller_account(char *user, size_t user_size,
 								 char *host, size_t host_size);
 extern uint64_t dlock_caller_connection_id(void);
@@ -73,6 +77,9 @@ extern bool dlock_caller_in_transaction(void);
 extern int	dlock_caller_command(void);
 extern bool dlock_caller_explains(void);
 extern bool dlock_caller_is_repeated(void);
+
+extern const char *dlock_show_state(const char *state);
+extern void dlock_log(const char *line);
 
 extern bool dlock_raise(const char *sqlstate, const char *format,...)
 			__attribute__((format(printf, 2, 3)));

@@ -233,6 +233,26 @@ extern bool mariadb_lacks_privilege(THD *thd, unsigned long long privilege,
 #define MARIADB_SUPER				(1ULL << 15)
 #define MARIADB_CONNECTION_ADMIN	(1ULL << 32)
 
+/* both: what the list of processes shows of a session; answers what it showed before */
+extern const char *server_show_state(THD *thd, const char *state,
+									 const char *function, const char *file,
+									 unsigned int line)
+			SERVER_SYMBOL("set_thd_proc_info");
+
+/*
+ * MySQL, MariaDB: a line for the error log.  On MySQL it is a list of items, each its
+ * kind and its value, of which the text is the last.
+ */
+extern int	mysql_log_message(int log,...)
+			SERVER_SYMBOL("_Z11log_messageiz");
+extern void mariadb_log_warning(const char *format,...)
+			SERVER_SYMBOL("_Z17sql_print_warningPKcz");
+
+#define MYSQL_ERROR_LOG		1
+#define MYSQL_LOG_SEVERITY	(1 << 16)
+#define MYSQL_LOG_TEXT		(1 << 18)
+#define MYSQL_LOG_WARNING	2
+
 /* MySQL: raise an error with any number and SQLSTATE; "level" 2 is an error */
 extern void *mysql_raise_condition(THD *thd, unsigned int number,
 								   const char *sqlstate, int level,

@@ -259,6 +259,21 @@ DLOCK_INTEGER_FUNCTION(dlock_downgrade, DLOCK_ACTS, 2, DLOCK_NAME, DLOCK_OWNER,
 	return change_held(use, LEASE_DOWNGRADE);
 }
 
+#ifdef DLOCK_LOG
+/*
+ * dlock_release_after(name, owner, after [, token]) returns integer
+ *
+ * Give all holds back, with effect "after" from now: 1, 0 and NULL as dlock_renew().
+ * Until then the name stays taken, and only a force-release ends it sooner.  Error 55000
+ * if it is a session's lease.
+ */
+DLOCK_INTEGER_FUNCTION(dlock_release_after, DLOCK_ACTS, 3, DLOCK_NAME, DLOCK_OWNER,
+					   DLOCK_AFTER, DLOCK_TOKEN)
+{
+	return change_held(use, LEASE_DROP_AFTER);
+}
+#endif
+
 /* Make a call for each of its names: the names for which it was done. */
 static dlock_value
 change_each(dlock_use *use, lease_op op)
@@ -343,5 +358,6 @@ DLOCK_INTEGER_FUNCTION(dlock_force_release, DLOCK_ACTS, 1, DLOCK_NAME, DLOCK_OWN
 {
 	if (!dlock_check_operator(use))
 		return dlock_error();
+	use->call.is_operator = true;
 	return change_all(use, DLOCK_CALL_APPLY, LEASE_EVICT);
 }

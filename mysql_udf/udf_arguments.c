@@ -109,16 +109,29 @@ read_duration(lease_bytes text, const char *what, int64_t *duration_us)
 					   dlock_show(shown, text));
 }
 
+/* A time from now on; "what" is the argument. */
 static bool
-read_ttl(dlock_use *use, lease_bytes text)
+read_time_to_end(dlock_use *use, lease_bytes text, const char *what)
 {
 	int64_t    *ttl_us = &use->call.request.ttl_us;
 
-	if (!read_duration(text, "ttl", ttl_us))
+	if (!read_duration(text, what, ttl_us))
 		return false;
 	if (lease_check_ttl(*ttl_us))
 		return true;
-	return dlock_raise("22023", "ttl must be greater than 0");
+	return dlock_raise("22023", "%s must be greater than 0", what);
+}
+
+static bool
+read_ttl(dlock_use *use, lease_bytes text)
+{
+	return read_time_to_end(use, text, "ttl");
+}
+
+static bool
+read_after(dlock_use *use, lease_bytes text)
+{
+	return read_time_to_end(use, text, "after");
 }
 
 /* How long to wait; negative: without limit. */
@@ -354,6 +367,7 @@ static const struct
 	[DLOCK_MANY_NAMES] = {"names", read_many_names, false},
 	[DLOCK_OWNER] = {"owner", read_owner, false},
 	[DLOCK_TTL] = {"ttl", read_ttl, false},
+	[DLOCK_AFTER] = {"after", read_after, false},
 	[DLOCK_LIMIT] = {"limit", read_limit, false},
 	[DLOCK_PERMITS] = {"permits", read_permits, false},
 	[DLOCK_COUNT] = {"count", read_count, false},
@@ -365,6 +379,7 @@ static const struct
 	[DLOCK_ROWS] = {"rows", NULL, false},
 	[DLOCK_USER] = {"user", NULL, false},
 	[DLOCK_HOST] = {"host", NULL, false},
+	[DLOCK_PAGE] = {"page", NULL, false},
 };
 
 /* Write how a function is called, such as "call f(name, owner [, token])". */

@@ -22,6 +22,7 @@ typedef enum dlock_parameter
 	DLOCK_MANY_NAMES,			/* names: none to DLOCK_MAX_MANY */
 	DLOCK_OWNER,				/* request.owner */
 	DLOCK_TTL,					/* request.ttl_us */
+	DLOCK_AFTER,				/* the same */
 	DLOCK_LIMIT,				/* request.limit */
 	DLOCK_PERMITS,				/* request.permits; comes after the limit */
 	DLOCK_COUNT,				/* wanted */
@@ -32,7 +33,8 @@ typedef enum dlock_parameter
 	DLOCK_HOLDS,				/* request.holds */
 	DLOCK_ROWS,					/* the function reads these itself */
 	DLOCK_USER,
-	DLOCK_HOST
+	DLOCK_HOST,
+	DLOCK_PAGE
 } dlock_parameter;
 
 #define DLOCK_MAX_PARAMETERS	7

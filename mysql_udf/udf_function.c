@@ -42,6 +42,11 @@ dlock_begin(UDF_INIT *init, UDF_ARGS *args, char *message,
 				 lacks);
 		return true;
 	}
+	if (!dlock_server_is_tried())
+	{
+		strcpy(message, "dlock was not tried in a server of this version, but in MySQL 9.7 and MariaDB 10.11 and 11.8; DLOCK_UNTRIED_SERVER=1 in the server's environment uses it all the same");
+		return true;
+	}
 	init->maybe_null = true;
 	init->const_item = false;
 	init->max_length = function->longest;
@@ -106,6 +111,15 @@ call(const Statement *statement, dlock_use *use)
 	return use->function->body(use);
 }
 
+static void
+free_answer(dlock_answer *answer)
+{
+	free(answer->holders);
+	free(answer->tokens);
+	free(answer->done);
+	free(answer->unmasked);
+}
+
 /* Call a function, and leave its text in the statement. */
 dlock_value
 dlock_make(UDF_INIT *init, const UDF_ARGS *args, unsigned char *is_null,
@@ -128,10 +142,7 @@ dlock_make(UDF_INIT *init, const UDF_ARGS *args, unsigned char *is_null,
 	value = call(statement, &use);
 	free(use.names);
 	free(use.tokens);
-	free(use.answer.holders);
-	free(use.answer.tokens);
-	free(use.answer.done);
-	free(use.answer.unmasked);
+	free_answer(&use.answer);
 	free(statement->answer.data);
 	statement->answer = use.text;
 	if (value.kind == DLOCK_IS_VALUE && function->is_text &&
@@ -192,16 +203,29 @@ dlock_check_operator(const dlock_use *use)
 					   use->name);
 }
 
-/* Make the call, on behalf of use->caller. */
+/*
+ * Make the call, on behalf of use->caller.  Whether it is an operator, who may call whatever
+ * dlock.callers says, is only found out if the engine refuses it.
+ */
 bool
 dlock_ask_engine(dlock_use *use)
 {
-	use->call.caller = &use->caller;
-	if (dlock_engine_call(&use->call, &use->answer))
-		return dlock_check_answer(&use->call, &use->answer);
-	return dlock_raise(use->answer.sqlstate, "%s",
-					   use->answer.unmasked != NULL && dlock_caller_is_operator() ?
-					   use->answer.unmasked : use->answer.message);
+	dlock_call *call = &use->call;
+	dlock_answer *answer = &use->answer;
+
+	call->caller = &use->caller;
+	if (dlock_engine_call(call, answer))
+		return dlock_check_answer(call, answer);
+	if (strcmp(answer->sqlstate, "42501") == 0 && !call->is_operator &&
+		dlock_caller_is_operator())
+	{
+		call->is_operator = true;
+		free_answer(answer);
+		return dlock_ask_engine(use);
+	}
+	return dlock_raise(answer->sqlstate, "%s",
+					   answer->unmasked != NULL && dlock_caller_is_operator() ?
+					   answer->unmasked : answer->message);
 }
 
 /*

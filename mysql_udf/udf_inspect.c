@@ -123,10 +123,14 @@ add_holder(dlock_use *use, const dlock_holder_info *holder)
 					   (unsigned long long) holder->connection_id);
 	else
 		lease_text_add(text, "null");
-	lease_text_add(text, ", \"remaining\": %.6f, \"guarded\": %s}",
+	lease_text_add(text, ", \"remaining\": %.6f, \"guarded\": %s",
 				   (double) holder->remaining_us / 1e6,
 				   holder->guarded == DLOCK_GUARD_UNKNOWN ? "null" :
 				   holder->guarded == DLOCK_GUARDED ? "1" : "0");
+#ifdef DLOCK_LOG
+	lease_text_add(text, ", \"leaving\": %d", holder->leaving);
+#endif
+	lease_text_put(text, "}", 1);
 }
 
 /* By token. */
@@ -312,6 +316,47 @@ DLOCK_TEXT_FUNCTION(dlock_view_stats, DLOCK_TEXT_LONG, DLOCK_LOOKS, 0)
 	return answer_string(use, dlock_engine_stats(&use->answer));
 }
 
+#ifdef DLOCK_LOG
+/*
+ * dlock_view_pages() returns text
+ *
+ * The pages in which the leases are, for the views: a JSON array of what
+ * dlock_view_page() is to be called with.
+ */
+DLOCK_TEXT_FUNCTION(dlock_view_pages, DLOCK_TEXT_LONG, DLOCK_LOOKS, 0)
+{
+	size_t		pages;
+
+	if (!check_view(use, "dlock.locks"))
+		return dlock_error();
+	if (!dlock_engine_pages(&pages, &use->answer))
+		return fail(&use->answer);
+	for (size_t i = 0; i < pages; i++)
+		lease_text_add(&use->text, "%s\"%zu/%zu\"", i == 0 ? "[" : ", ", i, pages);
+	lease_text_put(&use->text, "]", 1);
+	return dlock_is_text();
+}
+
+/*
+ * dlock_view_page(page) returns text
+ *
+ * A page of the leases, as they are now: a JSON array of arrays.
+ */
+DLOCK_TEXT_FUNCTION(dlock_view_page, DLOCK_TEXT_LONG, DLOCK_LOOKS, 1, DLOCK_PAGE)
+{
+	char		text[64];
+	size_t		page;
+	size_t		pages;
+
+	if (!check_view(use, "dlock.locks"))
+		return dlock_error();
+	snprintf(text, sizeof(text), "%.*s", (int) use->args->lengths[0],
+			 use->args->args[0] != NULL ? use->args->args[0] : "");
+	if (sscanf(text, "%zu/%zu", &page, &pages) != 2 || page >= pages)
+		return dlock_null();
+	return answer_string(use, dlock_engine_page(page, pages, &use->answer));
+}
+#else
 /*
  * dlock_unwritten() returns text
  *
@@ -370,3 +415,4 @@ DLOCK_TEXT_FUNCTION(dlock_stats_json, DLOCK_TEXT_LONG, DLOCK_LOOKS, 0)
 {
 	return answer_string(use, dlock_engine_stats(&use->answer));
 }
+#endif

@@ -48,6 +48,10 @@ dlock_check_answer(const dlock_call *call, const dlock_answer *answer)
 			return dlock_raise("55000",
 							   "owner \"%s\" holds permits of \"%s\", which cannot be downgraded; release permits instead",
 							   owner, name);
+		case LEASE_IS_BOUND:
+			return dlock_raise("55000",
+							   "owner \"%s\" holds \"%s\" as a %s lease, which cannot be released later; release it at once",
+							   owner, name, lease_kind_name(answer->held_kind));
 		case LEASE_TOO_MANY_HOLDS:
 			return dlock_raise("54000",
 							   "owner \"%s\" cannot hold \"%s\" more than %d times",

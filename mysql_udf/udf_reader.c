@@ -7,15 +7,17 @@
  * Only two things know the account that reads: a loadable function, and on MySQL a
  * status variable.
  *
- * MySQL's views use the status variable.  MySQL cannot create a view that names a missing
- * loadable function, so restoring a logical dump of the server would stop there.
- * Without the variable the views mask everything.  Its value is made under locks of the
- * server's, so it has only what the session knows of the account's rights.  Where that is
- * not enough the views look up what was granted to the account (install.sql).
+ * But a view that names a loadable function cannot be restored from a logical dump where
+ * the library is missing.  So MySQL's views use the status variable; without it the views
+ * mask everything.  Its value is made under locks of the server's, so it has only what the
+ * session knows of the account's rights.  Where that is not enough the views look up what
+ * was granted to the account (install.sql).
  *
- * MariaDB reads the variable as the definer, so there the views call the function.  It has
- * no arguments: MariaDB dumps a call with arguments in a form that it cannot parse without
- * the function.
+ * MariaDB reads the variable as the definer.  So there a stored function calls the loadable
+ * one, which says who has logged in on the connection; MariaDB's plugin has heard of that
+ * (lease_connections.c).  That is the reader but for a reader in a routine with the rights
+ * of its definer, who sees what the login may.  A role that was made active later does not
+ * count.  A connection from before the plugin sees everything masked.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -23,6 +25,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lease_connections.h"
 #include "mysql_compat.h"
 #include "udf_function.h"
 
@@ -66,12 +69,21 @@ write_reader(char *to, const char *user, const char *host, dlock_rights rights)
  */
 DLOCK_TEXT_FUNCTION(dlock_reader, READER_SIZE, DLOCK_LOOKS, 0)
 {
-	const dlock_caller *caller = &use->caller;
+	dlock_caller *caller = &use->caller;
 	char		reader[READER_SIZE];
+#ifdef DLOCK_LOG
+	bool		is_operator;
+
+	if (!lease_connections_login(dlock_caller_connection_id(), caller, &is_operator))
+		return dlock_null();
+	write_reader(reader, caller->user, caller->host,
+				 is_operator ? DLOCK_RIGHTS_OPERATOR : DLOCK_RIGHTS_PLAIN);
+#else
 
 	if (!dlock_get_caller(use))
 		return dlock_error();
 	write_reader(reader, caller->user, caller->host, dlock_caller_known_rights());
+#endif
 	lease_text_put(&use->text, reader, strlen(reader));
 	return dlock_is_text();
 }
@@ -109,6 +121,7 @@ add_reader(void)
 		{NULL, NULL, 0, 0}
 	};
 
-	if (mysql_add_status_variables != NULL && dlock_server_lacks() == NULL)
+	if (mysql_add_status_variables != NULL && dlock_server_lacks() == NULL &&
+		dlock_server_is_tried())
 		mysql_add_status_variables(list);
 }

@@ -74,6 +74,28 @@ dlock_add_json(lease_text *text, lease_bytes string)
 }
 
 /*
+ * The same, but if there is anything else than valid UTF-8, all of it is written as 0x and
+ * hexadecimal digits.
+ */
+void
+dlock_add_json_or_hex(lease_text *text, lease_bytes string)
+{
+	size_t		length = 1;
+
+	for (size_t i = 0; i < string.length && length > 0; i += length)
+		length = character_length(string.data + i, string.length - i);
+	if (length > 0)
+	{
+		dlock_add_json(text, string);
+		return;
+	}
+	lease_text_put(text, "\"0x", 3);
+	for (size_t i = 0; i < string.length; i++)
+		lease_text_add(text, "%02X", (unsigned char) string.data[i]);
+	lease_text_put(text, "\"", 1);
+}
+
+/*
  * Append a time, in microseconds since 1970 UTC, as a JSON string such as
  * "2026-11-21T03:25:28.112233+00:00".
  */

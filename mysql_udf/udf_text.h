@@ -16,6 +16,7 @@
 #define DLOCK_MASK	"<insufficient privilege>"
 
 extern void dlock_add_json(lease_text *text, lease_bytes string);
+extern void dlock_add_json_or_hex(lease_text *text, lease_bytes string);
 extern void dlock_add_json_time(lease_text *text, int64_t time_us);
 
 /* Room for what dlock_show() makes of a string of any length. */

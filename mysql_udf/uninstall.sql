@@ -63,6 +63,10 @@ DROP FUNCTION IF EXISTS dlock_settle;
 DROP FUNCTION IF EXISTS dlock_drain;
 DROP FUNCTION IF EXISTS dlock_reader;
 DROP FUNCTION IF EXISTS dlock_unwritten;
+-- of the engine of the log
+DROP FUNCTION IF EXISTS dlock_release_after;
+DROP FUNCTION IF EXISTS dlock_view_pages;
+DROP FUNCTION IF EXISTS dlock_view_page;
 DROP FUNCTION IF EXISTS dlock_view_waiters;
 DROP FUNCTION IF EXISTS dlock_view_stats;
 -- of 1.0.0

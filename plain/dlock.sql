@@ -90,8 +90,8 @@ CREATE TABLE dlock_private.lease_table (
 	name text COLLATE "C",
 	token bigint,
 	owner text COLLATE "C" NOT NULL,
-	role oid NOT NULL,
-	mode text NOT NULL,
+	role regrole NOT NULL,		-- its name is in a dump, since another server has other OIDs
+	mode text NOT NULL CHECK (mode IN ('exclusive', 'shared', 'permit')),
 	version integer NOT NULL,
 	acquired_at timestamptz NOT NULL,
 	expires_at timestamptz NOT NULL,		-- -infinity: given back, and pinned by a guard
@@ -139,6 +139,10 @@ CREATE FUNCTION dlock_private.max_ttl() RETURNS integer LANGUAGE sql IMMUTABLE A
 
 -- a time as text: a number of seconds, or an interval
 CREATE DOMAIN dlock_duration AS text;
+
+-- A number has all its digits, whatever the session has set.
+CREATE FUNCTION dlock_private.as_text(value anyelement) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS 'SELECT value::text';
 
 CREATE FUNCTION dlock_private.seconds(value text, what text) RETURNS double precision
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -483,10 +487,10 @@ BEGIN
 END $$;
 
 -- How long to sleep before the next try, in seconds: more from try to try, up to about one,
--- and each caller differently.  NULL: the time to wait is over.
+-- and each caller differently, as the clients do it.  NULL: the time to wait is over.
 CREATE FUNCTION dlock_private.pause(began timestamptz, wait double precision, tries integer) RETURNS double precision
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-	SELECT least(CASE WHEN wait >= 0 THEN time_left END, 0.02 * 1.5 ^ least(tries, 10) * (0.5 + random()))
+	SELECT least(CASE WHEN wait >= 0 THEN time_left END, least(0.02 * 1.5 ^ least(tries, 10), 1) * (0.5 + random()))
 	FROM (SELECT wait - extract(epoch FROM clock_timestamp() - began) AS time_left) t
 	WHERE wait < 0 OR time_left > 0
 $$;
@@ -574,7 +578,7 @@ BEGIN
 				DECLARE
 					tokens bigint[];
 				BEGIN
-					CALL dlock_private.take(ARRAY[name], owner, ttl::pg_catalog.text, %s, wait::pg_catalog.text, request, tokens);
+					CALL dlock_private.take(ARRAY[name], owner, dlock_private.as_text(ttl), %s, dlock_private.as_text(wait), request, tokens);
 					token := tokens[1];
 				END $create$', name, more, wait, modes);
 		END LOOP;
@@ -584,7 +588,7 @@ BEGIN
 			request text DEFAULT NULL, INOUT tokens bigint[] DEFAULT NULL) LANGUAGE plpgsql AS $create$
 			BEGIN
 				names := dlock_private.check_names(names, NULL, 1, 100);
-				CALL dlock_private.take(names, owner, ttl::pg_catalog.text, ''exclusive'', NULL, NULL, wait::pg_catalog.text,
+				CALL dlock_private.take(names, owner, dlock_private.as_text(ttl), ''exclusive'', NULL, NULL, dlock_private.as_text(wait),
 					request, tokens);
 			END $create$', wait);
 	END LOOP;
@@ -596,7 +600,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
 	done boolean[];
 BEGIN
-	CALL dlock_private.extend('renew', ARRAY[name], owner, ttl::pg_catalog.text, ARRAY[token], done);
+	CALL dlock_private.extend('renew', ARRAY[name], owner, dlock_private.as_text(ttl), ARRAY[token], done);
 	renewed := done[1];
 END $$;
 
@@ -608,7 +612,7 @@ DECLARE
 	done boolean[];
 BEGIN
 	names := dlock_private.check_names(names, tokens, 0, 1000);
-	CALL dlock_private.extend('renew', names, owner, ttl::pg_catalog.text, tokens, done);
+	CALL dlock_private.extend('renew', names, owner, dlock_private.as_text(ttl), tokens, done);
 	places := coalesce(pg_catalog.array_positions(done, true), '{}');
 	renewed := ARRAY(SELECT names[place] FROM pg_catalog.unnest(places) AS place);
 END $$;
@@ -619,7 +623,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
 	done boolean[];
 BEGIN
-	CALL dlock_private.extend('release after', ARRAY[name], owner, after::pg_catalog.text, ARRAY[token], done);
+	CALL dlock_private.extend('release after', ARRAY[name], owner, dlock_private.as_text(after), ARRAY[token], done);
 	released := done[1];
 END $$;
 
@@ -720,7 +724,8 @@ BEGIN
 			EXECUTE pg_catalog.format($create$CREATE FUNCTION dlock_%s LANGUAGE plpgsql AS 'BEGIN
 				RAISE EXCEPTION ''dlock_%s() needs the extension dlock'' USING ERRCODE = ''feature_not_supported'',
 					HINT = ''plain/dlock.sql has not all that the extension has; doc/plain.md says what.'';
-				END'$create$, pg_catalog.format(signature, (ARRAY['text DEFAULT ''0''', 'anyelement'])[i]), pg_catalog.split_part(signature, '(', 1));
+				END'$create$, pg_catalog.format(signature, (ARRAY['text DEFAULT ''0''', 'anyelement'])[i]),
+				pg_catalog.split_part(signature, '(', 1));
 		END LOOP;
 	END LOOP;
 END $$;
@@ -739,8 +744,8 @@ BEGIN
 			SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass::text, c.relacl, c.relowner FROM pg_class c
 			WHERE c.relnamespace IN ('dlock'::regnamespace, 'dlock_private'::regnamespace)
 			UNION ALL
-			SELECT 'ROUTINE', p.oid::regprocedure::text, coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner)), p.proowner FROM pg_proc p
-			WHERE p.pronamespace = 'dlock_private'::regnamespace::oid
+			SELECT 'ROUTINE', p.oid::regprocedure::text, coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner)), p.proowner
+			FROM pg_proc p WHERE p.pronamespace = 'dlock_private'::regnamespace::oid
 				OR p.oid IN ('dlock_force_release(text)'::regprocedure, 'dlock_force_release(text, text)'::regprocedure)) o
 		CROSS JOIN aclexplode(o.acl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
 		WHERE a.grantee <> o.owner
@@ -753,7 +758,8 @@ GRANT SELECT ON dlock.locks TO PUBLIC;
 GRANT INSERT (op, name, owner, ttl, token, holds, mode, "limit", permits, request), SELECT (answer)
 	ON dlock_private.request TO PUBLIC;
 GRANT EXECUTE ON PROCEDURE dlock_private.take, dlock_private.extend TO PUBLIC;
-GRANT EXECUTE ON FUNCTION dlock_private.seconds, dlock_private.max_ttl, dlock_private.check_string,
-	dlock_private.check_names, dlock_private.in_order, dlock_private.may_see, dlock_private.masked, dlock_private.check_server, dlock_private.pause TO PUBLIC;
+GRANT EXECUTE ON FUNCTION dlock_private.as_text, dlock_private.seconds, dlock_private.max_ttl, dlock_private.check_string,
+	dlock_private.check_names, dlock_private.in_order, dlock_private.may_see, dlock_private.masked,
+	dlock_private.check_server, dlock_private.pause TO PUBLIC;
 
 COMMIT;

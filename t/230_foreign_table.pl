@@ -189,6 +189,12 @@ raises($_, $refused)
   'CREATE MATERIALIZED VIEW mine USING dlock AS SELECT * FROM dlock.locks',
   'SET default_table_access_method = dlock; CREATE TABLE mine (i int)',
   'BEGIN; CREATE TABLE mine (LIKE dlock_private.lease_table); ALTER TABLE mine SET ACCESS METHOD dlock';
+# With the name of the copy that VACUUM FULL makes, by a role that has not locked the table.
+my $oid = $node->safe_psql('postgres', q{SELECT 'dlock_private.lease_table'::regclass::oid});
+$node->safe_psql('postgres', 'CREATE TABLE shape (LIKE dlock_private.lease_table); GRANT SELECT ON shape TO PUBLIC;
+	CREATE ROLE plain; GRANT CREATE ON SCHEMA public TO plain');
+raises("SET ROLE plain; CREATE TABLE pg_temp_$oid (LIKE shape) USING dlock", $refused);
+is($node->safe_psql('postgres', 'DROP TABLE shape; SELECT 1'), 1, '... and the server goes on');
 $node->safe_psql('postgres', 'CREATE DATABASE other TEMPLATE template0');
 is( $node->safe_psql('other', q{CREATE EXTENSION dlock; SET default_table_access_method = dlock;
 	SELECT dlock_acquire('a', 'o', 3600) > 0; VACUUM FULL dlock_private.lease_table; SELECT dlock_owner('a')}),

@@ -165,6 +165,25 @@ subtest 'ends' => sub {
 	like($b->answer, qr/^\d+$/, 'the waiter is served');
 };
 
+# A call for all leases of an owner remembers which pages have none of them, too.
+subtest 'all of an owner' => sub {
+	is(fill('dlock_acquire_shared', 'all', 'a', 1000), 1000, 'many holders');
+	is(fill('dlock_acquire_session_shared', 'all', 's', 300), 300, '... also of sessions');
+	is($b->query(q{SELECT dlock_renew_all('a500', 3600), dlock_renew_all('s150', 3600), dlock_renew_all('nobody', 3600)}), '1|1|0', 'two are found');
+	for my $round (1 .. 3)
+	{
+		is($a->query(q{SELECT dlock_release('all', 'a500')}), 't', 'one gives back');
+		is($b->query(q{SELECT dlock_renew_all('a500', 3600)}), 0, '... and is not found');
+		is(fill('dlock_acquire_shared', 'all', "a$round-", 100), 100, 'more come');
+		is($a->query(q{SELECT dlock_acquire_shared('all', 'a500', 60) > 0}), 't', 'it comes back');
+		is($b->query(q{SELECT dlock_renew_all('a500', 3600)}), 1, '... and is found');
+		is($b->query(qq{SELECT sum(dlock_renew_all('a$round-' || i, 3600)) FROM generate_series(1, 100) i}), 100, '... with all others');
+	}
+	is($b->query(q{SELECT dlock_release_all('a500'), dlock_release_all('a500')}), '1|0', 'given back as well');
+	is($b->query(q{SELECT sum(dlock_release_all('a' || i)) FROM generate_series(1, 1000) i}), 999, '... like all others');
+	is($b->query(q{SELECT count(*) FROM dlock_holders('all')}), 600, 'those that are left are left');
+};
+
 # More waiters than one call serves, behind more holders than one page has.
 subtest 'many waiters' => sub {
 	my $file = $node->basedir . '/wait.sql';

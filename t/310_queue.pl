@@ -19,7 +19,8 @@ $node->append_conf('postgresql.conf', q{
 synchronous_commit = off
 dlock.log_expired = off
 dlock.reap_interval = '1h'
-dlock.max_waiters = 9
+# of which one role can have nine
+dlock.max_waiters = 17
 });
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION dlock');

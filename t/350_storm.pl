@@ -20,7 +20,7 @@ my $clients = 150;
 my $rounds = 14;        # at least, and at most, until there was enough weather
 my $most_rounds = 80;
 my $enough = 100;    # of what happens to the clients
-my $places = 170;    # to wait in
+my $places = 170;    # to wait in, for one role: half of all
 my $guards = 40;	# of one role
 
 my $seed = $ENV{DLOCK_STORM_SEED} // time;
@@ -40,7 +40,7 @@ log_statement = none
 log_error_verbosity = terse
 dlock.log_expired = off
 dlock.reap_interval = '50ms'
-dlock.max_waiters = $places
+dlock.max_waiters = @{[2 * $places - 1]}
 dlock.max_guards = @{[2 * $guards]}
 });
 $node->start;

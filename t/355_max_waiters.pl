@@ -1,5 +1,5 @@
-# There are as many places to wait in, and guards, as configured; one too many is an
-# error with a hint, and no other caller loses its place.
+# There are as many places to wait in, and guards, as configured, of which one role has
+# half; one too many is an error with a hint, and no other caller loses its place.
 
 use strict;
 use warnings;
@@ -12,7 +12,7 @@ $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
 max_worker_processes = 16
-dlock.max_waiters = 3
+dlock.max_waiters = 5
 dlock.max_guards = 1
 });
 $node->start;

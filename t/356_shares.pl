@@ -1,5 +1,5 @@
-# No role can use up the guards, or the places of calls that wait for any of several names:
-# it gets half of what others have left.  What ends gives its places back.
+# No role can use up the guards, the places of those who wait, or those of calls that wait
+# for any of several names: it gets half of what others have left.  What ends gives its places back.
 
 use strict;
 use warnings;
@@ -15,6 +15,7 @@ $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
 dlock.max_guards = 8
+dlock.max_waiters = 24
 });
 $node->start;
 my @roles = qw(ann ben cid dan eve);
@@ -112,6 +113,20 @@ $node->safe_psql('postgres', q{SELECT count(dlock_force_release(name)) FROM dloc
 is(wait_for_any('dan', 100), 'waits', "another role has half of all places, $_") for 1 .. 5;
 is(wait_for_any('dan', 19), '53400', '... and no more');
 is(wait_for_any('dan', 18), 'waits', '... down to the last');
+
+$_->kill for @waiting;
+
+# Those who wait for one name share the places of max_waiters.
+@waiting = ();
+$sessions->until('SELECT waiters FROM dlock.stats', 0);
+is(wait_for_any('ann', 1), 'waits', "one role waits, $_") for 1 .. 12;
+is(wait_for_any('ann', 1), '53400', '... until half of the places are its own');
+is(wait_for_any('ben', 1), 'waits', "another waits, $_") for 1 .. 6;
+is(wait_for_any('ben', 1), '53400', '... until half of the rest is its own');
+is(wait_for_any('cid', 1), 'waits', 'and there is a place for a third');
+(pop @waiting)->kill;
+$sessions->until('SELECT waiters FROM dlock.stats', 18);
+is(wait_for_any('dan', 1), 'waits', '... which can be used again');
 
 $node->stop('immediate');
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP/, 'no assertion failed');

@@ -27,7 +27,8 @@ max_connections = 20
 max_locks_per_transaction = 10
 max_prepared_transactions = 0
 dlock.reap_interval = '20ms'
-dlock.max_waiters = $places
+# of which one role can have half
+dlock.max_waiters = @{[2 * $places - 1]}
 dlock.max_guards = $guards
 });
 $node->start;

@@ -148,6 +148,13 @@ good('more than are left, which is refused', @first, call(20, 30, 'o1', 'release
 bad('exclusion', 'and changes nothing', @first, call(20, 30, 'o1', 'release', 'f', holds => 2), call(40, 50, 'o2', 'acquire', 2));
 bad('lost', 'as many as there are, which is refused', @first, call(11, 12, 'o1', 'acquire', 1), call(20, 30, 'o1', 'release', 'f', holds => 2));
 
+# All or none
+sub both { return map { call(20, 30, 'o1', 'all', $_[0], request => 'r', name => $_) } 'n', 'm' }
+my @held = call(0, 10, 'o1', 'acquire', 1, request => 'r');
+good('of two names, one is held, and the other is not free', @held, both('-'));
+bad('lost', 'the one alone is entered again', @held, call(20, 30, 'o1', 'acquire', '-', request => 'r'));
+bad('exclusion', 'both, and one is held by another', call(0, 10, 'o2', 'acquire', 1, name => 'm'), both(2));
+
 # Downgrades
 sub downgrade { my ($start, $end, $answer) = @_; return call($start, $end, 'o1', 'downgrade', $answer) }
 sub reads { my ($start, $end) = @_; return call($start, $end, 'o2', 'acquire', 2, mode => 's') }

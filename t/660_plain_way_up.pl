@@ -13,6 +13,11 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $node = Plain::start('up');
+if (!$node->safe_psql('plain', q{SELECT count(*) FROM pg_available_extensions WHERE name = 'dlock'}))
+{
+	$node->stop;
+	plan(skip_all => 'this server has no library');
+}
 my $dir = PostgreSQL::Test::Utils::tempdir();
 
 # A worker, as a program over a client is: it calls as the server tells it to, and tries again.

@@ -76,8 +76,9 @@ sub hold
 sub hangs
 {
 	my ($self) = @_;
-	return Scenarios::Run::until(sub { $self->engine->control->value(q{SELECT count(*) FROM information_schema.processlist
-		WHERE info LIKE '%journal%' AND id <> connection_id() AND state REGEXP 'ommit$|semi-sync'}) > 0 });
+	my $writing = $self->engine->is_writing;
+	return Scenarios::Run::until(sub { $self->engine->control->value("SELECT count(*) FROM information_schema.processlist
+		WHERE $writing AND id <> connection_id() AND state REGEXP 'ommit\$|semi-sync'") > 0 });
 }
 
 sub let_go

@@ -33,9 +33,9 @@
 #
 #   C start end client op name owner mode limit ttl wait request token answer holds
 #       A call.  op: acquire, session (dlock_acquire_session, shared or not), xact
-#       (dlock_acquire_xact, the same), any (dlock_acquire_any), renew, release,
-#       leave (dlock_release_after, and the ttl is when), downgrade, guard, owner
-#       (dlock_owner), commit.  mode: x, s, p.  wait:
+#       (dlock_acquire_xact, the same), any (dlock_acquire_any), all
+#       (dlock_acquire_all), renew, release, leave (dlock_release_after, and the ttl is
+#       when), downgrade, guard, owner (dlock_owner), commit.  mode: x, s, p.  wait:
 #       negative is for ever.  answer: a token, an owner, t, f, - for NULL, ? and an
 #       error's code for one that is not known.  holds: how many were asked for, or given
 #       back, at once.
@@ -107,7 +107,7 @@ sub new
 my @columns = qw(start end client op name owner mode limit ttl wait request token answer holds);
 
 # Calls that may be granted a lease, and what the view calls their modes.
-my $acquires = qr/^(acquire|session|xact|any)$/;
+my $acquires = qr/^(acquire|session|xact|any|all)$/;
 my %mode_shown = (x => 'exclusive', s => 'shared', p => 'permit');
 
 # Add lines, or all lines of a file.
@@ -358,7 +358,7 @@ sub _replay
 			{
 				$self->_wrong('told', "$what: claimed again at $call->{start}")
 				  if $op eq 'any' && !$call->{may_repeat} && !$in_doubt && $sure > $call->{end};
-				$self->{figures}{replayed}++ if $op eq 'any' && $call->{repeats};
+				$self->{figures}{replayed}++ if $op =~ /^(any|all)$/ && $call->{repeats};
 				$lower = max($lower, $call->{start} + $call->{ttl});
 				$upper = max($upper, $call->{end} + $call->{ttl});
 				# it has been in force all the time, or it would be another
@@ -380,6 +380,8 @@ sub _replay
 			elsif (defined $may_be_left && ($answer eq '-' || $call->{mode} eq 's' && ($hold->{mode} eq 's' || $hold->{downgraded}))) { }
 			# a claim skips names that the owner has, unless it is repeated
 			elsif ($op eq 'any' && $answer eq '-' && !($call->{repeats} && $self->_is_wanting($call))) { }
+			# another of its names was not free
+			elsif ($op eq 'all' && $answer eq '-') { }
 			elsif ($hold->{mode} ne 'p' && $sure > $call->{end})
 			{
 				$self->_wrong('lost', "$what: entering it again at $call->{start} was answered $answer before " . _when($sure));

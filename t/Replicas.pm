@@ -40,7 +40,7 @@ sub start
 	($self->{port}) = FreePorts::reserve(1);
 	$self->{dir} = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
 	mkdir "$self->{dir}/plugins" or die "could not make $self->{dir}/plugins: $!\n";
-	system('install', '-m', '755', 'mysql_udf/dlock.so', "$self->{dir}/plugins/dlock.so") == 0
+	system('install', '-m', '755', $ENV{DLOCK_LIBRARY} // 'mysql_udf/dlock.so', "$self->{dir}/plugins/dlock.so") == 0
 	  or die "could not install the library\n";
 	push @started, $self;
 	$self->boot;

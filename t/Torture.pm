@@ -13,6 +13,8 @@
 #   });
 #   $torture->summary;
 #
+# A kind is postgres, plain (PostgreSQL with plain/dlock.sql), mysql or mariadb.
+#
 # With undecided => 3572 that error is allowed too, for acquires whose time to wait was
 # up, and for other calls after lock_timeout.  With disturbed => 0 nothing is done to the
 # server.  With examine => sub { ... } that runs when clients do not end, before they are
@@ -42,6 +44,9 @@ my %disturbed;
 # are given back with effect later.
 my @postgres_only = qw(bound left);
 
+# And those for what plain/dlock.sql does not have: a line, claims, and downgrades.
+my @not_plain = qw(ordered claimed downgraded bound);
+
 sub new
 {
 	my ($class, %params) = @_;
@@ -70,8 +75,9 @@ sub build_load
 {
 	my ($dir, $kind, %params) = @_;
 	# any libpq works; the private copy of PostgreSQL under test has none
-	my ($folder, $flags) = $kind eq 'postgres'
-	  ? ('load_postgres', '-DPOSTGRES -I$(/usr/bin/pg_config --includedir) -lpq')
+	my $postgres = '-DPOSTGRES -I$(/usr/bin/pg_config --includedir) -lpq';
+	my ($folder, $flags) = $kind eq 'postgres' ? ('load_postgres', $postgres)
+	  : $kind eq 'plain' ? ('load_plain', "-DPLAIN_SQL $postgres")
 	  : ('load_mysql', '$(mariadb_config --include --libs)');
 	($folder, $flags) = ("${folder}_few", "-DHAS_MANY=false $flags") if $params{few};
 	my $built = BuiltOnce::folder($dir, $folder, sub {
@@ -147,12 +153,15 @@ sub rounds
 	return;
 }
 
+sub _is_postgres { return $_[0]{kind} =~ /^(postgres|plain)$/ }
+
 # The checks for which no round had anything to check: these prove nothing.
 sub _unproven
 {
 	my ($self) = @_;
-	return grep { !$self->{checked}{$_} }
-	  qw(grants renewed guards compared ordered rows claimed replayed several downgraded), $self->{kind} eq 'postgres' ? @postgres_only : (), ('kills') x $self->{disturbed};
+	my %is_absent = map { $_ => 1 } $self->{kind} eq 'plain' ? @not_plain : ();
+	return grep { !$self->{checked}{$_} && !$is_absent{$_} }
+	  qw(grants renewed guards compared ordered rows claimed replayed several downgraded), $self->_is_postgres ? @postgres_only : (), ('kills') x $self->{disturbed};
 }
 
 # The lines of a history that must not have this error: only an acquire whose time was up
@@ -181,7 +190,7 @@ sub _round
 	$died ||= $fault if !$ended;
 	die $died if $died;
 
-	my $history = History->new(lossy => $self->{lossy}, deferred => $self->{kind} ne 'postgres', owners => qr/^s$seed\./);
+	my $history = History->new(lossy => $self->{lossy}, deferred => !$self->_is_postgres, owners => qr/^s$seed\./);
 	$history->add(@{ $self->{lines} });
 	$history->add_file($_) for glob "$dir/history.*";
 	my @wrong = $history->check;

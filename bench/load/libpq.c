@@ -1,7 +1,7 @@
 /*
  * libpq.c
- *	  Locks in PostgreSQL: dlock, advisory locks, a lock table in the heap; and
- *	  what a durable cycle, or finding a name, costs there at the least.
+ *	  Locks in PostgreSQL: dlock, with its library and without, advisory locks, a
+ *	  lock table in the heap; and what a durable cycle, or finding a name, costs there at the least.
  *
  * "Where" is a connection string; it says what synchronous_commit is.  The
  * systems differ in their SQL only.  All statements are prepared.
@@ -18,7 +18,7 @@
 
 /*
  * Those for one lock are given its name (or its number, if "by_number") and the
- * owner, and answer true when they did it, false or nothing when not.  Those
+ * owner, and answer true, or a token, when they did it, false or nothing when not.  Those
  * for many are given the names and the owner, and answer a row that begins with
  * the name for each that they did it to.  RENEW is given the first and the last
  * number, and the owner, and answers how many it renewed.
@@ -66,6 +66,13 @@ static const Sql dlock = {
 	"FROM dlock_acquire_any($1, $2, 3600, cardinality($1))",
 	.text[RELEASE_MANY] = "SELECT dlock_release_many($1, $2)",
 	.text[RENEW] = "SELECT dlock_renew_all($3, 3600)",
+};
+
+/* Of plain/dlock.sql. */
+static const Sql plain = {
+	.text[ACQUIRE] = "CALL dlock_acquire($1, $2, 3600)",
+	.text[RELEASE] = "SELECT dlock_release($1, $2)",
+	.text[RENEW_ONE] = "CALL dlock_renew($1, $2, 3600)",
 };
 
 /* A call for each name. */
@@ -261,7 +268,8 @@ execute_one(Connection *c, Statement s, int lock)
 	PGresult   *result = execute_for(c, s, lock);
 	bool		done;
 
-	done = PQntuples(result) == 1 && strcmp(PQgetvalue(result, 0, 0), "t") == 0;
+	done = PQntuples(result) == 1 && !PQgetisnull(result, 0, 0) &&
+		strcmp(PQgetvalue(result, 0, 0), "f") != 0;
 	PQclear(result);
 	return done;
 }
@@ -345,6 +353,22 @@ release_many(void *client, int first, int count)
 	return given;
 }
 
+/* The same where there is no statement for many. */
+static void
+acquire_each(void *client, int first, int count, bool *got)
+{
+	for (int i = 0; i < count; i++)
+		got[i] = acquire(client, first + i, false);
+}
+
+static int
+release_each(void *client, int first, int count)
+{
+	for (int i = 0; i < count; i++)
+		release(client, first + i);
+	return count;
+}
+
 static int
 renew(void *client, int first, int count)
 {
@@ -406,6 +430,9 @@ const System libpq_systems[] =
 		.acquire_many = acquire_many, .release_many = release_many,
 		.renew = renew, .renew_one = renew_one,
 		.closes_circle = closes_circle},
+	{.name = "pg-plain", .details = &plain, .reentrant = true, COMMON,
+		.acquire_many = acquire_each, .release_many = release_each,
+		.renew_one = renew_one},
 	{.name = "pg-dlock-each", .details = &dlock_each, COMMON,
 		.acquire_many = acquire_many, .release_many = release_many},
 	{.name = "pg-dlock-all", .details = &dlock_all, COMMON,

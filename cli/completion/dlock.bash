@@ -20,7 +20,7 @@ _dlock_options() {
 	release) echo --url --owner --token --timeout --json --help --version ;;
 	wait) echo --url --wait --timeout --json --help --version ;;
 	force-release) echo --url --owner --timeout --json --help --version ;;
-	owner | ls | waiters | stats) echo --url --timeout --json --help --version ;;
+	owner | ls | waiters | stats | log) echo --url --timeout --json --help --version ;;
 	top) echo --url --delay --timeout --help --version ;;
 	doctor) echo --url --try --self-test --timeout --json --help --version ;;
 	esac
@@ -43,7 +43,7 @@ _dlock() {
 
 	if [ "$COMP_CWORD" -eq 1 ]; then
 		mapfile -t COMPREPLY < <(compgen -W 'run hold elect acquire renew release wait owner
-			force-release ls waiters stats top doctor --help --version' -- "$word")
+			force-release ls waiters stats top log doctor --help --version' -- "$word")
 		return
 	fi
 

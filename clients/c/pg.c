@@ -11,6 +11,9 @@
  * Without a library.  Where plain/dlock.sql is installed, what takes or extends a lease
  * is a procedure.  The same query tells, and is asked again when a call is refused for
  * that (42809), because the extension has come or gone: the server had not begun it.
+ * A wait is ours there: an acquire asks again and again, at random times that become
+ * longer, up to a second, until its wait is over.  So what is cancelled, or dies, leaves
+ * no wait on the server that could take the lease.
  *
  * Silent hosts.  Without waiting, libpq goes on to the next of several hosts, or to
  * the next address of one, only if one refuses.  So each has a share of the time.
@@ -29,6 +32,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "errors.h"
 
@@ -53,7 +57,12 @@ typedef enum pg_phase
 	PG_ASKING,					/* for the schema */
 	PG_READY,
 	PG_CALLING,
+	PG_RESTING,					/* before the same call again */
 } pg_phase;
+
+/* The time between two calls of an acquire that waits: the first, and the longest. */
+#define FIRST_AGAIN_US		INT64_C(20000)
+#define LONGEST_AGAIN_US	INT64_C(1000000)
 
 typedef struct pg_wire
 {
@@ -65,6 +74,9 @@ typedef struct pg_wire
 	bool		asks_again;		/* PG_ASKING, for the call that is to be sent */
 	size_t		neach;			/* DLOCK_SHAPE_EACH by CALL: so many were called, */
 	dlock_table done;			/* and for these it was done */
+	int64_t		wait_until_us;	/* an acquire by CALL is asked again until then */
+	int64_t		again_us;		/* about so much later */
+	int64_t		rest_until_us;
 } pg_wire;
 
 /* The parameters that list the hosts; they have as many elements, or one. */
@@ -92,10 +104,14 @@ const char dlock_pg_schema_query[] =
 	"AND p.proname OPERATOR(pg_catalog.=) 'dlock_renew_many' LIMIT 1";
 
 /* What is a procedure where plain/dlock.sql is installed. */
-static const char *const procedures[] = {
-	"dlock_acquire", "dlock_acquire_shared", "dlock_acquire_permit",
-	"dlock_acquire_permits", "dlock_acquire_all", "dlock_renew", "dlock_renew_many",
-	"dlock_release_after"
+static const struct procedure
+{
+	const char *name;
+	size_t		wait;			/* which argument is the wait; 0: none */
+} procedures[] = {
+	{"dlock_acquire", 3}, {"dlock_acquire_shared", 3}, {"dlock_acquire_permit", 4},
+	{"dlock_acquire_permits", 5}, {"dlock_acquire_all", 3}, {"dlock_renew", 0},
+	{"dlock_renew_many", 0}, {"dlock_release_after", 0}
 };
 
 /*
@@ -578,17 +594,17 @@ send_query(dlock_session *s, pg_wire *wire, const char *sql,
 	s->wire_until_us = sent ? DLOCK_NEVER : 0;
 }
 
-/* Say whether the function of the call is a procedure here. */
-static bool
-is_procedure(const dlock_session *s)
+/* The function of the call if it is a procedure here, else NULL. */
+static const struct procedure *
+procedure_of(const dlock_session *s)
 {
 	const pg_memory *memory = s->memory;
 
 	for (size_t i = 0; memory->calls && s->function != NULL &&
 		 i < sizeof(procedures) / sizeof(procedures[0]); i++)
-		if (strcmp(procedures[i], s->function) == 0)
-			return true;
-	return false;
+		if (strcmp(procedures[i].name, s->function) == 0)
+			return &procedures[i];
+	return NULL;
 }
 
 /*
@@ -598,6 +614,7 @@ is_procedure(const dlock_session *s)
 static void
 send_call(dlock_session *s, pg_wire *wire)
 {
+	const struct procedure *procedure = procedure_of(s);
 	const char *values[8];
 	dlock_table arrays[2] = {0};
 
@@ -614,6 +631,8 @@ send_call(dlock_session *s, pg_wire *wire)
 			values[i] = dlock_table_from_array(array, values[i]) &&
 				wire->neach < array->nvalues ? array->values[wire->neach] : NULL;
 		}
+		else if (i == procedure->wait && wire->wait_until_us > 0)
+			values[i] = "0";
 		dlock_text_format(&s->sql, "%s$%zu", i > 0 ? ", " : "", i + 1);
 	}
 	dlock_text_add(&s->sql, ")");
@@ -630,12 +649,21 @@ pg_send(dlock_session *s)
 {
 	pg_wire    *wire = s->wire;
 	pg_memory  *memory = s->memory;
+	const struct procedure *procedure = procedure_of(s);
+	size_t		wait = procedure != NULL ? procedure->wait : 0;
+	int64_t		wait_us = 0;
 
 	wire->phase = PG_CALLING;
 	wire->neach = 0;
+	wire->wait_until_us = 0;
+	wire->again_us = FIRST_AGAIN_US;
 	dlock_table_free(&wire->done);
-	if (memory->schema != NULL && is_procedure(s))
+	if (memory->schema != NULL && procedure != NULL)
 	{
+		/* what is no time is the server's to refuse */
+		if (wait > 0 && wait < s->nargs && s->arguments.values[wait] != NULL &&
+			dlock_parse_duration(s->arguments.values[wait], &wait_us) && wait_us != 0)
+			wire->wait_until_us = wait_us < 0 ? DLOCK_NEVER : dlock_now_us() + wait_us;
 		send_call(s, wire);
 		return;
 	}
@@ -852,15 +880,40 @@ forget_schema(pg_memory *memory)
 	memory->schema = NULL;
 }
 
+/* An acquire was refused, and its wait is not over: rest before the next call. */
+static void
+rest(dlock_session *s, pg_wire *wire, int64_t now_us)
+{
+	/* each caller at another time: 32 bits that are as good as random */
+	uint64_t	random = (uint64_t) (now_us ^ getpid()) * UINT64_C(0x9E3779B97F4A7C15) >> 32;
+	int64_t		until_us = now_us + wire->again_us / 2 +
+		(int64_t) (random * (uint64_t) wire->again_us >> 32);
+
+	wire->again_us += wire->again_us / 2;
+	if (wire->again_us > LONGEST_AGAIN_US)
+		wire->again_us = LONGEST_AGAIN_US;
+	wire->rest_until_us = until_us < wire->wait_until_us ? until_us : wire->wait_until_us;
+	wire->phase = PG_RESTING;
+	dlock_table_free(&s->answer);
+	s->events = POLLIN;
+	s->wire_until_us = wire->rest_until_us;
+}
+
 /*
  * A procedure has answered: let the answer be as a function's.  DLOCK_STEP_WAIT: it is to
- * be called for the next name.
+ * be called again, or for the next name.
  */
 static dlock_step
 take_call(dlock_session *s, pg_wire *wire)
 {
 	dlock_table list = {0};
+	int64_t		now_us = dlock_now_us();
 
+	if (now_us < wire->wait_until_us && dlock_session_value(s, 0, 0) == NULL)
+	{
+		rest(s, wire, now_us);
+		return DLOCK_STEP_WAIT;
+	}
 	if (s->shape == DLOCK_SHAPE_ROWS)
 	{
 		/* a list of the names, and one of their places */
@@ -935,6 +988,17 @@ pg_step(dlock_session *s)
 		s->error.disconnected = true;
 		return DLOCK_STEP_FAILED;
 	}
+	if (wire->phase == PG_RESTING)
+	{
+		if (PQconsumeInput(wire->connection) == 0)
+			return broken(s, wire);
+		if (dlock_now_us() >= wire->rest_until_us)
+		{
+			wire->phase = PG_CALLING;
+			send_call(s, wire);
+		}
+		return DLOCK_STEP_WAIT;
+	}
 	step = step_result(s, wire);
 	if (step != DLOCK_STEP_DONE)
 		return step;
@@ -967,7 +1031,7 @@ pg_step(dlock_session *s)
 		forget_schema(memory);
 		s->error.disconnected = true;
 	}
-	return step == DLOCK_STEP_DONE && is_procedure(s) ? take_call(s, wire) : step;
+	return step == DLOCK_STEP_DONE && procedure_of(s) != NULL ? take_call(s, wire) : step;
 }
 
 const dlock_transport dlock_pg_transport = {

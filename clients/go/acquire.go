@@ -14,7 +14,8 @@ const (
 	lostReleaseLimit = time.Second     // the same, of a lease that is lost
 	firstPause       = 50 * time.Millisecond
 	longestPause     = time.Second
-	probedAfter      = time.Second // that a connection has rested
+	firstTryAgain    = 20 * time.Millisecond // where the server does not wait: half as much more each time, up to the longest pause
+	probedAfter      = time.Second           // that a connection has rested
 )
 
 // errNotFree is an answer, and never the program's.
@@ -28,7 +29,7 @@ func (k *kept) acquire(ctx context.Context) (err error) {
 	// until a server was reached; then without limit, or until the wait is over and the server has had its time to answer
 	last := k.began + timeout
 	var l *link
-	mayBeHeld := false
+	mayBeHeld, again := false, firstTryAgain
 	defer func() {
 		if err == nil {
 			return
@@ -80,6 +81,17 @@ func (k *kept) acquire(ctx context.Context) (err error) {
 			tokens, sent, err := k.ask(ctx, l, last, left)
 			// the last answer counts, as all requests are one
 			mayBeHeld = err != errNotFree && !Is(err, Busy) && (mayBeHeld || !Is(err, Misuse))
+			if err == errNotFree && l.called && (wait < 0 || left > 0) {
+				next := Now() + jitter(again)
+				if wait >= 0 {
+					next = earlier(next, k.began+wait)
+				}
+				if err := sleep(ctx, next); err != nil {
+					return err
+				}
+				again = earlier(again*3/2, longestPause)
+				continue
+			}
 			if err == errNotFree {
 				return &Error{Class: Busy, Message: fmt.Sprintf("%s not free within %v", strings.Join(k.names, ", "), wait)}
 			}

@@ -20,6 +20,7 @@ type link struct {
 	connection *sql.Conn
 	isMySQL    bool
 	calls      *int32 // the client's
+	called     bool   // the last answer is a procedure's, which does not wait
 	// for one statement at a time
 	turn chan struct{}
 	// since when it is kept for the next acquire
@@ -80,9 +81,11 @@ func (k *link) send(ctx context.Context, function string, args []interface{}) (<
 		o.answer, o.err = k.call(ctx, function, args, calls == 1)
 		if o.err != nil && told(o.err).SQLState == "42809" {
 			// it is a procedure, or is none any more; the server had not begun it
-			atomic.StoreInt32(k.calls, 1-calls)
-			o.answer, o.err = k.call(ctx, function, args, calls == 0)
+			calls = 1 - calls
+			atomic.StoreInt32(k.calls, calls)
+			o.answer, o.err = k.call(ctx, function, args, calls == 1)
 		}
+		k.called = calls == 1
 		<-k.turn
 		outcomes <- o
 	}()
@@ -274,6 +277,9 @@ func (k *link) call(ctx context.Context, function string, args []interface{}, ca
 			marks[0], marks[3], marks[1], marks[2])
 	}
 	byCall := calls && function != "dlock_release_many"
+	if byCall && strings.HasPrefix(function, "dlock_acquire") {
+		bound[len(bound)-2] = 0.0 // the wait, which is the client's
+	}
 	switch {
 	case byCall:
 	case k.isMySQL:

@@ -39,7 +39,7 @@ type Client struct {
 	ownerIsOurs bool
 	isOfOne     bool // of one lease, which the program has acquired without a client
 	events      *events
-	calls       int32 // 1: the server has plain/dlock.sql, and no library
+	calls       int32 // 1: the server has plain/dlock.sql, and no library: what takes or extends a lease is a procedure
 
 	wake     chan struct{} // for the heartbeat to look again at what follows
 	acquires sync.WaitGroup
@@ -95,6 +95,13 @@ func random() string {
 		panic(err)
 	}
 	return hex.EncodeToString(bytes)
+}
+
+// jitter is a time at random, of half to one and a half times as long.
+func jitter(base time.Duration) time.Duration {
+	var bytes [2]byte
+	_, _ = rand.Read(bytes[:]) // as good as none if it cannot
+	return base/2 + base*(time.Duration(bytes[0])<<8+time.Duration(bytes[1]))>>16
 }
 
 // Run is like the function Run, with a lease of the client.

@@ -26,6 +26,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Executors;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
@@ -59,6 +60,7 @@ public final class Client implements AutoCloseable {
     private static final double RELEASE_LIMIT = 5;      // seconds for which a release is tried at most
     private static final double FIRST_PAUSE = 0.05;
     private static final double LONGEST_PAUSE = 1;
+    private static final double FIRST_TRY_AGAIN = 0.02; // where the server does not wait: half as much more each time
     private static final double PROBED_AFTER = 1;       // seconds that a connection was idle
     private static final int MOST_EVENTS = 10_000;      // that a program may be behind
     private static final double NEVER = Double.POSITIVE_INFINITY;
@@ -315,6 +317,7 @@ public final class Client implements AutoCloseable {
         boolean isUnsure = false;           // whether the server has granted it
         Unavailable before = null;
         double pauseNow = FIRST_PAUSE;
+        double again = FIRST_TRY_AGAIN;
         // until a server was reached; then without limit, or until the wait is over and the server has had its time
         double last = hold.began + hold.connectTimeout;
         try {
@@ -343,6 +346,12 @@ public final class Client implements AutoCloseable {
                     }
                     if (granted.answer == null) {
                         isUnsure = false;
+                        double end = hold.wait < 0 ? NEVER : hold.began + hold.wait;
+                        if (by.isCalled() && Clock.now() < end) {
+                            pause(hold, Math.min(end, Clock.now() + again * ThreadLocalRandom.current().nextDouble(0.5, 1.5)));
+                            again = Math.min(1.5 * again, LONGEST_PAUSE);
+                            continue;
+                        }
                         keepLink(by);
                         throw new Busy(hold.shown() + ": not free within " + hold.wait + " s", null);
                     }

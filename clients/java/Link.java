@@ -67,6 +67,7 @@ final class Link implements Runnable {
     // of the link's thread only
     private boolean isOpen;
     private boolean isPostgres;
+    private volatile boolean isCalled;
 
     /** Begins to connect with its first job. */
     Link(Client client) {
@@ -107,6 +108,11 @@ final class Link implements Runnable {
         } finally {
             lock.unlock();
         }
+    }
+
+    /** Whether the last answer is a procedure's, which does not wait. */
+    boolean isCalled() {
+        return isCalled;
     }
 
     /** Close the connection once all jobs are done. */
@@ -332,13 +338,16 @@ final class Link implements Runnable {
     }
 
     /**
-     * Call a function; "whole" is what the statement makes of the call, "@".  All answers are read as
-     * text.  On PostgreSQL an acquire is all that its statement does, but for a cast to text: so it
-     * waits without a snapshot.
+     * Acquire; "whole" is what the statement makes of the call, "@".  All answers are read as text.
+     * On PostgreSQL an acquire is all that its statement does, but for a cast to text: so it waits
+     * without a snapshot.  The last argument but one is the wait, which with a procedure is the
+     * client's.
      */
     private String call(String function, String whole, Object... arguments) throws SQLException {
         String what = function + "(" + marks(isPostgres, arguments) + ")";
-        return byCall(() -> ask("SELECT " + whole.replace("@", what), 1, arguments), () -> ask("CALL " + what, 1, arguments));
+        Object[] atOnce = arguments.clone();
+        atOnce[arguments.length - 2] = 0.0;
+        return byCall(() -> ask("SELECT " + whole.replace("@", what), 1, arguments), () -> ask("CALL " + what, 1, atOnce));
     }
 
     /** What asks the server, in one of two ways. */
@@ -353,14 +362,14 @@ final class Link implements Runnable {
      * that it is so no more.
      */
     private <T> T byCall(Asking<T> select, Asking<T> call) throws SQLException {
-        boolean calls = client.calls;
+        isCalled = client.calls;
         try {
-            return (calls ? call : select).ask();
+            return (isCalled ? call : select).ask();
         } catch (SQLException error) {
             if (!"42809".equals(error.getSQLState()))
                 throw error;
-            client.calls = !calls;
-            return (calls ? select : call).ask();
+            client.calls = isCalled = !isCalled;
+            return (isCalled ? call : select).ask();
         }
     }
 

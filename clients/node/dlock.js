@@ -29,6 +29,7 @@ const LONGEST_NAP = 1;			// timers do not count a suspension, so look at the clo
 const AHEAD = 0.02;				// seconds
 const FIRST_PAUSE = 0.05;		// after a failure, doubled up to the longest
 const LONGEST_PAUSE = 1;
+const FIRST_TRY_AGAIN = 0.02;	// where the server does not wait: half as much more each time, up to the longest pause
 const PROBED_AFTER = 1;			// seconds that a connection was idle
 const MOST_NAMES = 1000;		// of a call
 const MOST_EVENTS = 10000;		// that wait to be told
@@ -135,7 +136,7 @@ const LEAVE = 'dlock_release_after_many';
 
 /*
  * Where the server has plain/dlock.sql and no library, what takes or extends a lease is a procedure,
- * which is called in another way.  The keeper learns it from the server's refusal (42809), and also
+ * which is called in another way, and does not wait.  The keeper learns it from the server's refusal (42809), and also
  * that it is so no more.
  */
 const isProcedure = (request) => request !== 'dlock_guard' && request !== 'dlock_release_many';
@@ -169,6 +170,8 @@ const postgres = {
 				return `${text(array(arg))}::${typeof arg[0] === 'string' ? 'text' : 'bigint'}[]`;
 			return typeof arg === 'string' ? text(arg) : mark(String(arg));
 		});
+		if (byCall && request.startsWith('dlock_acquire'))
+			values[values.length - 2] = '0';	// the wait, which is the client's
 		const call = `${request}(${list.join(', ')})`;
 		const [names, owner, after, tokens] = list;
 		const found = request !== LEAVE ? `${call} name`
@@ -442,19 +445,19 @@ class Link {
 			this.giveUp();
 	}
 
-	/* The answer, and when the request was sent. */
+	/* The answer, when the request was sent, and whether it was to a procedure. */
 	async ask(request) {
 		const sent = now();
 		const { calls } = this.#keeper;
 		const answer = (byCall) => call(this.#driver, this.#connection, byCall, ...request);
 		try {
-			return { sent, answer: await answer(calls) };
+			return { sent, answer: await answer(calls), calls };
 		} catch (error) {
 			// it is a procedure, or is none any more, as others learn at the same time; nothing was begun
 			if (error.code !== '42809')
 				throw error;
 			this.#keeper.calls = !calls;
-			return { sent, answer: await answer(!calls) };
+			return { sent, answer: await answer(!calls), calls: !calls };
 		}
 	}
 
@@ -1028,6 +1031,7 @@ class Hold {
 		// until a server was reached; then without limit, or until the wait is over and the server has had its time to answer
 		let last = start + this.connectTimeout;
 		let pause = FIRST_PAUSE;
+		let again = FIRST_TRY_AGAIN;
 		let link = keeper.takeSpare();
 		let isSpare = Boolean(link);
 		let isUnsure = false;		// whether the server has granted it
@@ -1041,12 +1045,19 @@ class Hold {
 					const left = this.wait < 0 ? this.wait : Math.max(0, start + this.wait - now());
 					const wasUnsure = isUnsure;
 					isUnsure = true;
-					let { sent, answer } = await this.#ask(link, this.#acquireRequest(left), last).catch((error) => {
+					let { sent, answer, calls } = await this.#ask(link, this.#acquireRequest(left), last).catch((error) => {
 						isUnsure = wasUnsure || !isAnswer(error);
 						throw error;
 					});
 					if (answer === null) {
 						isUnsure = false;
+						const end = this.wait < 0 ? Infinity : start + this.wait;
+						if (calls && now() < end) {
+							const next = Math.min(end, now() + again * (0.5 + Math.random()));
+							await this.#waits.within(null, () => next, () => this.#isCanceled);
+							again = Math.min(1.5 * again, LONGEST_PAUSE);
+							continue;
+						}
 						keeper.putBack(link, false);
 						link = null;
 						throw new Busy(`${this.names.join(', ')} not free within ${this.wait} s`);

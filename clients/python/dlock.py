@@ -48,6 +48,7 @@ import json
 import math
 import numbers
 import os
+import random
 import re
 import secrets
 import socket
@@ -353,6 +354,8 @@ class _Request:
         literal = _postgres_literal if is_postgres else _mysql_literal
         function = "dlock_renew_many" if self.function == _LEAVE and not is_postgres else self.function
         args = [literal(arg) for arg in self.args]
+        if calls and function.startswith("dlock_acquire"):
+            args[-2] = "0"  # the wait, which is the client's
         call = f"{function}({', '.join(args)})"
         if self.function == "dlock_guard":
             sql = f"SELECT {call}" if is_postgres else call.replace("dlock_guard", "CALL dlock.guard", 1)
@@ -450,6 +453,7 @@ class _Job:
         self.request = request  # None: only to connect, or to see whether the connection works
         self.changed = changed  # notified when it is done
         self.sent = 0.0  # just before the request was
+        self.calls = False  # it was answered by a procedure
         self.done = False
         self.answer: Any = None
         self.error: Optional[BaseException] = None
@@ -464,7 +468,8 @@ class _Factory:
 
     def __init__(self, connect: Callable[[], Any]) -> None:
         self.connect = connect
-        # the server has plain/dlock.sql and no library: what takes or extends a lease is a procedure
+        # the server has plain/dlock.sql and no library: what takes or extends a lease is a procedure,
+        # and does not wait
         self.calls = False
 
 
@@ -545,16 +550,16 @@ class _Link:
                     self._prepare(connection, family, finish)
                 if job.request is not None or not is_new:
                     job.sent = now()
-                    calls = self._factory.calls
+                    job.calls = self._factory.calls
                     try:
-                        job.answer = self._ask(connection, family, finish, job.request, calls)
+                        job.answer = self._ask(connection, family, finish, job.request, job.calls)
                     except Exception as error:  # pylint: disable=broad-except
                         # "is a procedure", or is none: the other form, which the server had not begun
                         told = _told(error)
                         if job.request is None or told is None or told.sqlstate != "42809":
                             raise
-                        self._factory.calls = not calls
-                        job.answer = self._ask(connection, family, finish, job.request, not calls)
+                        self._factory.calls = job.calls = not job.calls
+                        job.answer = self._ask(connection, family, finish, job.request, job.calls)
             except BaseException as error:  # pylint: disable=broad-except
                 job.error = error
             with self._lock:
@@ -658,6 +663,7 @@ _RELEASE_LIMIT = 5.0  # seconds for which a release is tried at most
 _LONGEST_NAP = 1.0  # sleeping does not count a suspension, so look at the clock that often
 _FIRST_PAUSE = 0.05  # before an attempt after one that failed; it doubles
 _LONGEST_PAUSE = 1.0
+_FIRST_TRY_AGAIN = 0.02  # where the server does not wait; half as much more each time, up to the longest pause
 _MOST_NAMES = 1000  # of a call
 _MOST_EVENTS = 10_000  # that wait for the program's function
 
@@ -961,6 +967,7 @@ class _Keeper:
         # had its time to answer
         last: Optional[float] = start + record.connect_timeout
         pause = _FIRST_PAUSE
+        again = _FIRST_TRY_AGAIN
         link: Optional[_Link] = None
         is_kept = False
         reason: Optional[BaseException] = None
@@ -984,6 +991,11 @@ class _Keeper:
                         raise
                     if job.answer is None:
                         record.may_hold = False
+                        left = math.inf if record.wait < 0 else start + record.wait - now()
+                        if job.calls and left > 0:
+                            self._sleep(record, min(left, again * random.uniform(0.5, 1.5)), None)
+                            again = min(1.5 * again, _LONGEST_PAUSE)
+                            continue
                         with self.lock:
                             self._keep_spare(link)
                         raise Busy(f"{record} not free within {record.wait:g} s")

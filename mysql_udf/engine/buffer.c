@@ -10,7 +10,7 @@
  * Who appends.  A caller that waits appends itself, in its own thread, which saves two
  * switches between threads; so the server must be quick.  The writer, a thread, appends
  * what no caller waits for, where the server is slow, and does all that is not simply an
- * append that succeeds: it loads the log, and makes good what went wrong.  Meanwhile no
+ * append that succeeds: it loads the log, and makes good what went wrong.  While it loads no
  * call is decided: calls wait "undecided", and are decided in their order, after those
  * that were decided before and came to nothing.
  *
@@ -28,8 +28,8 @@
  * calls of both buffers are decided again.  Releases that were answered are decided
  * again, too, but not behind rows of others: then they are lost as in a crash.
  *
- * An append that hangs.  After HUNG_US nothing is decided but looks and releases.  Calls
- * end in their time, with 55P03.
+ * An append that hangs.  After HUNG_US nothing is decided but looks, releases, and refusals
+ * for what is durable.  Other calls end in their time, with 55P03.
  *
  * All of it is under the engine's mutex, which is released while the server is asked.
  *
@@ -58,7 +58,7 @@
 /* For how long callers do not append after the server was slow. */
 #define SLOW_PAUSE_US	2000000
 
-/* How long not to try again after an error, and after a conflict. */
+/* How long not to try again after an error, and after a conflict or a hole. */
 #define ERROR_PAUSE_US	100000
 #define CONFLICT_PAUSE_US	2000
 
@@ -74,6 +74,9 @@
 #define GATHER_REST		4
 #define GATHER_REST_MAX	256
 
+/* How long what is ended in pieces waits for the next buffer. */
+#define PIECE_PAUSE_US	1000
+
 /* A buffer takes calls up to so many rows, and statements besides. */
 #define ROWS_MOST		512
 #define ALSO_MOST		64
@@ -84,8 +87,19 @@
 /* Group Replication's error of a commit of which it does not know the outcome. */
 #define UNKNOWN_OUTCOME	3100
 
-/* Bytes of lines for the server's log; more are left out. */
-#define LOG_LINES_MOST	(1 << 20)
+/* An option of the server's forbids it: read_only, or another one. */
+#define ERROR_OF_OPTION	1290
+
+/* The client library's error of a connection that was closed before: nothing was sent. */
+#define GONE			2006
+
+/* Bytes of the statement that appends a row, besides the row; and of a lease's entry,
+ * besides its strings. */
+#define STATEMENT_BYTES	100
+#define ENTRY_BYTES		100
+
+#define LOCKED_MESSAGE \
+	"could not write the lease: the server or dlock's tables are locked against writing"
 
 /* Seconds from 1970 to 2020, where the clock of tokens begins. */
 #define TOKEN_EPOCH_US	INT64_C(1577836800000000)
@@ -96,6 +110,8 @@ typedef struct owed
 	uint64_t	token;
 	uint32_t	holds;
 	party		by;
+	int64_t		deadline_us;	/* as the lease was before */
+	uint32_t	version;
 } owed;
 
 typedef struct buffer
@@ -109,6 +125,7 @@ typedef struct buffer
 	lease_text *also;			/* statements of the same transaction */
 	size_t		nalso;
 	size_t		also_room;
+	lease_text	guards;			/* numbers of guards whose rows it deletes */
 	int64_t		first_us;		/* when its first entry came */
 	bool		takes_over;
 	bool		was_lost;		/* an attempt to append it may still succeed */
@@ -126,9 +143,14 @@ static buffer *flying = NULL;	/* it is being appended; NULL: nothing is */
 static int64_t flying_since_us;
 static bool is_led = false;		/* a caller appends */
 static call_list undecided;
-static call_list visible;		/* calls whose rows are there, and not known to be durable */
+static call_list lookers;		/* looks that wait until the log has been read */
+static buffer kept;				/* releases that were answered, to be decided again */
 
-static lease_text log_lines;	/* for the server's log */
+/* What is in the log, and not known to be durable: calls that rest on it, and copies. */
+static call_list visible;
+static state_copies visible_copies;
+
+
 static bool started = false;
 static int64_t sleeps_until_us = 0; /* the writer; 0: it does not sleep */
 static int64_t called_us = 0;	/* when a caller called last */
@@ -140,10 +162,17 @@ static log_position position;	/* the last row that was applied */
 static uint64_t me;				/* this run, as a writer */
 static bool is_known = false;	/* the image is the fold up to there */
 static bool must_take_over = false;
+static bool looked = false;		/* the server was, since that is so */
 static bool reloads = false;	/* it is to be loaded anew */
-static bool read_only = false;	/* the server must not be written to; */
-static bool clustered = false;	/* others may write the log: as upkeep saw last */
+static bool behind = false;		/* others have appended, which is to be read first, */
+static int64_t read_again_us = 0;	/* not before that; */
+static bool has_hole = false;	/* a row was missing, and later ones were there */
+static unsigned conflicts = 0;	/* appends in a row that met rows of others */
+static bool shut = false;		/* somebody locks the server, a member of a cluster, and a
+								 * release was answered all the same */
+static server_state server;		/* as it was seen last */
 static int64_t take_over_us = 0;	/* not before: the clock of tokens is behind */
+static int64_t append_us = 0;	/* how long an append took last */
 static uint64_t counter = 0;	/* of tokens; never goes back */
 static uint64_t durable = 0;	/* buffers up to this number are */
 static uint64_t floor_number = 0;	/* every answer rests on this buffer, the take-over */
@@ -232,7 +261,7 @@ buffer_durable(void)
 bool
 buffer_is_alone(void)
 {
-	return !clustered && floor_number <= durable;
+	return server.is_member ? shut && floor_number <= durable : !server.is_following;
 }
 
 /* Say whether the image is there, so that calls can look. */
@@ -242,11 +271,30 @@ buffer_is_known(void)
 	return is_known;
 }
 
-/* Say whether calls can be decided on it. */
+/* The next append of ours is a take-over, once the server has been looked at again. */
+static void
+need_take_over(void)
+{
+	must_take_over = true;
+	looked = false;
+}
+
+/* Say whether the open buffer could be appended. */
+static bool
+can_append(void)
+{
+	return is_known && trouble == LOG_APPENDED && !behind;
+}
+
+/*
+ * Say whether calls can be decided on the image: also while nobody knows what has become of
+ * an append, as while one hangs.
+ */
 static bool
 is_ready(void)
 {
-	return is_known && trouble == LOG_APPENDED;
+	return is_known && !reloads && !behind &&
+		(trouble == LOG_APPENDED || trouble == LOG_LOST);
 }
 
 /* The token of the next grant. */
@@ -295,8 +343,8 @@ buffer_put(log_entry *entry, held *h)
 		buffer_wake_before(open->first_us + DEFER_US);
 	}
 	while (!log_add(batch, entry))
-		if (!add_slots(batch))
-			return false;
+		if (batch->count < batch->room || !add_slots(batch))
+			return false;		/* see fits() */
 	if (entry->token > counter)
 		counter = entry->token;
 	if (entry->guard > counter)
@@ -343,23 +391,53 @@ buffer_also(const char *format,...)
 	return true;
 }
 
-/* A release is answered before it is durable: false if memory is short. */
+/*
+ * The guard's row is deleted in the transaction that appends the open buffer: in a cluster
+ * either that or the transaction that guards fails.  False if memory is short.
+ */
 bool
-buffer_owe(uint64_t token, uint32_t holds, party by)
+buffer_drop_guard(uint64_t number)
+{
+	lease_text_put(&open->guards, ",", open->guards.length > 0);
+	lease_text_put_unsigned(&open->guards, number);
+	return !open->guards.failed;
+}
+
+/*
+ * A release is answered before it is durable; the lease was as it is given here.  False if
+ * memory is short.
+ */
+bool
+buffer_owe(const held *was, uint32_t holds, party by)
 {
 	if (!array_reserve(&open->owed, &open->owed_room, open->nowed + 1, sizeof(owed)))
 		return false;
-	open->owed[open->nowed++] = (owed) {token, holds, by};
+	open->owed[open->nowed++] = (owed) {
+		was->token, holds, by, was->deadline_us, was->version
+	};
 	return true;
 }
 
-/* Answer a call as soon as the buffer with this number is durable. */
+/* Say whether a call that changes nothing first has to know what others have appended. */
+bool
+buffer_needs_tail(const call *c)
+{
+	return server.is_member && !c->has_tail;
+}
+
+/*
+ * Answer a call as soon as the buffer with this number is durable, and this run has taken
+ * over; 0: at once.  An answer that no append has proved rests on what others had appended
+ * when the call came.
+ */
 void
 buffer_answer(call *c, uint64_t number)
 {
-	if (number < floor_number)
+	if ((number > 0 || server.is_member) && number < floor_number)
 		number = floor_number;
-	if (number <= durable)
+	if (number <= durable && buffer_needs_tail(c))
+		tail_ask(c);
+	else if (number <= durable)
 		calls_finish(c);
 	else
 		call_list_append(flying != NULL && number <= flying->copies.number ?
@@ -380,19 +458,33 @@ empty_buffer(buffer *b)
 	b->nowed = 0;
 	while (b->nalso > 0)
 		lease_text_free(&b->also[--b->nalso]);
+	lease_text_free(&b->guards);
 	b->takes_over = b->was_lost = false;
+}
+
+static void decide_owed(void);
+
+/* Keep the releases of a buffer that were answered: they are to be decided again. */
+static void
+keep_releases(const buffer *b)
+{
+	for (size_t n = 0; n < b->nowed; n++)
+		if (array_reserve(&kept.owed, &kept.owed_room, kept.nowed + 1, sizeof(owed)))
+			kept.owed[kept.nowed++] = b->owed[n];
 }
 
 /*
  * Memory was short in the middle of a change: nothing of the open buffer takes place, and
- * its calls fail.  So does "c", which may be NULL.
+ * its calls fail.  So does "c", which may be NULL.  Releases that were answered are decided
+ * again; if there is no memory for one, it is lost as in a crash.
  */
 void
 buffer_undo(call *c)
 {
 	state_restore(&open->copies);
+	keep_releases(open);
 	if (open->takes_over)
-		must_take_over = true;
+		need_take_over();
 	empty_buffer(open);
 	open->copies.number = ++numbers;
 	if (c != NULL)
@@ -404,6 +496,7 @@ buffer_undo(call *c)
 		call_list_remove(failed);
 		calls_refuse(failed, "53200", "out of memory");
 	}
+	decide_owed();
 }
 
 /* Move all calls of a list behind those of another. */
@@ -442,11 +535,11 @@ return_waiters(void)
 
 /*
  * Both buffers come to nothing, and their calls are undecided again, before those that
- * were undecided already.  Releases that were answered are moved to "releases", which may
- * be NULL: then they are lost.
+ * were undecided already.  Releases that were answered are kept, to be decided again, or
+ * they are lost.
  */
 static void
-undo_both(buffer *releases)
+undo_both(bool keep)
 {
 	call_list	calls = {0};
 
@@ -454,23 +547,20 @@ undo_both(buffer *releases)
 	if (flying != NULL)
 	{
 		state_restore(&flying->copies);
-		must_take_over |= flying->takes_over;
+		if (flying->takes_over)
+			need_take_over();
 		move_calls(&flying->calls, &calls);
 	}
-	must_take_over |= open->takes_over;
+	if (open->takes_over)
+		need_take_over();
 	move_calls(&open->calls, &calls);
 	move_calls(&undecided, &calls);
 	move_calls(&calls, &undecided);
 	return_waiters();
-	for (int i = 0; i < 2 && releases != NULL; i++)
-	{
-		buffer	   *b = i == 0 ? flying : open;
-
-		for (size_t n = 0; b != NULL && n < b->nowed; n++)
-			if (array_reserve(&releases->owed, &releases->owed_room,
-							  releases->nowed + 1, sizeof(owed)))
-				releases->owed[releases->nowed++] = b->owed[n];
-	}
+	if (keep && flying != NULL)
+		keep_releases(flying);
+	if (keep)
+		keep_releases(open);
 	if (flying != NULL)
 		empty_buffer(flying);
 	empty_buffer(open);
@@ -483,26 +573,34 @@ undo_both(buffer *releases)
  * ----------------------------------------------------------------
  */
 
-/* Say whether an append is under way for so long that nothing more is decided. */
+/*
+ * Say whether an append is under way for so long that little more is decided, or nobody
+ * knows what has become of it.
+ */
 static bool
 is_hung(int64_t now_us)
 {
-	return flying != NULL && now_us > flying_since_us + HUNG_US;
+	return flying != NULL &&
+		(trouble != LOG_APPENDED || now_us > flying_since_us + HUNG_US);
 }
 
 /*
  * Begin to take over, if that is to be done: false if it is too early.  It is the first
- * entry of the open buffer.
+ * entry of the open buffer.  The server has been looked at since it became necessary.  If an
+ * applier runs, it fills a hole; otherwise the rows beyond were decided on lost ones.
  */
 static bool
 take_over(int64_t now_us)
 {
+	static bool warned = false;
 	lease_takeover start;
 	log_entry	entry = {.kind = LOG_TAKE_OVER};
 
 	if (!must_take_over)
 		return true;
-	if (now_us < take_over_us)
+	if (has_hole && server.is_following && now_us >= take_over_us)
+		take_over_us = now_us + ERROR_PAUSE_US;
+	if (!looked || now_us < take_over_us)
 		return false;
 	start = lease_take_over(counter, lease_wall() - TOKEN_EPOCH_US);
 	if (start.wait_us > 0)
@@ -513,22 +611,39 @@ take_over(int64_t now_us)
 	}
 	if (!buffer_put(&entry, NULL))
 		return false;
+	if (start.clock_is_behind && !warned)
+	{
+		warned = true;
+		upkeep_log("dlock: the system clock is behind the tokens that were granted; "
+				   "tokens go on growing, but a server that lost the newest of them may grant "
+				   "smaller ones; set the clock of whichever server is wrong");
+	}
 	counter = start.floor;
 	state_count_anew(now_us);
-	must_take_over = false;
+	must_take_over = looked = has_hole = false;
 	open->takes_over = true;
 	floor_number = open->copies.number;
 	return true;
 }
 
+/* Say whether calls wait until the clock of tokens is there. */
+bool
+buffer_waits_for_clock(void)
+{
+	return is_ready() && must_take_over && lease_now() < take_over_us;
+}
+
 /* Say whether a call can be decided now. */
 static bool
-can_decide(const call *c, int64_t now_us)
+can_decide(call *c, int64_t now_us)
 {
 	bool		releases = c->request.op == LEASE_RELEASE &&
 		c->asked->kind != DLOCK_CALL_WAIT;
 
-	return is_ready() && (releases || !is_hung(now_us)) &&
+	if (c->asked->kind == DLOCK_CALL_READ)
+		return is_known && !behind;
+	return is_ready() && server.refusal == NULL &&
+		(releases || !is_hung(now_us) || calls_is_refused(c)) &&
 		(flying == NULL || open->batch.count < ROWS_MOST) &&
 		open->nalso < ALSO_MOST && take_over(now_us);
 }
@@ -547,27 +662,64 @@ decide_undecided(void)
 	}
 }
 
+/* Say whether the leases that a call asks for fit into the server's packets. */
+static bool
+fits(const call *c)
+{
+	size_t		most = log_row_most(&open->batch) - LOG_HEADER;
+	size_t		longest = 0;
+
+	if (most >= LOG_ENTRY_MOST || c->request.op != LEASE_ACQUIRE)
+		return true;
+	for (size_t i = 0; i < c->asked->nnames; i++)
+		if (c->asked->names[i].length > longest)
+			longest = c->asked->names[i].length;
+	return ENTRY_BYTES + longest + c->request.owner.length + c->request.request.length +
+		c->account->user.length + c->account->host.length <= most;
+}
+
+/* The log has been read: answer the looks that wait for it. */
+static void
+decide_lookers(void)
+{
+	call_list	calls = {0};
+
+	move_calls(&lookers, &calls);
+	while (calls.head != NULL)
+	{
+		call	   *c = calls.head;
+
+		call_list_remove(c);
+		calls_make(c);
+	}
+}
+
 /* A call has come: decide it, or let it wait until that is possible. */
 void
 buffer_take(call *c)
 {
 	int64_t		now_us = lease_now();
+	bool		looks = c->asked->kind == DLOCK_CALL_READ;
 
 	called_us = now_us;
-	if (read_only && c->asked->kind != DLOCK_CALL_READ)
-	{
-		calls_refuse(c, "25006",
-					 "could not use the lock table: the server is read-only");
-		return;
-	}
-	if (undecided.head == NULL && can_decide(c, now_us))
+	if (server.refusal != NULL && !looks && !c->has_tail)
+		tail_ask(c);			/* it may be so no longer */
+	else if (server.refusal != NULL && !looks)
+		calls_refuse(c, "25006", "could not use the lock table: %s", server.refusal);
+	else if (!fits(c))
+		calls_refuse(c, "53400",
+					 "could not write the lease: it is longer than the server's \"max_allowed_packet\"");
+	/* those who wait for an append that hangs do not stand in line for this */
+	else if ((looks || undecided.head == NULL || is_hung(now_us)) && can_decide(c, now_us))
 	{
 		calls_make(c);
 		calls_make_woken();
-		return;
 	}
-	call_list_append(&undecided, c);
-	buffer_wake_before(0);
+	else
+	{
+		call_list_append(looks ? &lookers : &undecided, c);
+		buffer_wake_before(0);
+	}
 }
 
 /* ----------------------------------------------------------------
@@ -647,23 +799,56 @@ begin_gathering(size_t answered, int64_t took_us, int64_t now_us)
 		gathering.enough = enough;
 }
 
-/* Send the flying buffer; the mutex is released meanwhile. */
+/*
+ * Send the flying buffer; the mutex is released meanwhile.  With it go the statements of its
+ * calls; the rows of guards that it ends are deleted; and a take-over deletes the rows that
+ * are beyond it, behind a hole, unless others may fill that.
+ */
 static log_result
 send_flying(void)
 {
 	log_position at = position;
 	uint64_t	writer = me;
-	log_result	result;
-	lease_bytes also[ALSO_MOST];
+	log_result	result = LOG_LOST;
+	lease_bytes also[ALSO_MOST + 2];
+	lease_text	more[2] = {{0}};
 	size_t		nalso = flying->nalso;
+	const char *guards = flying->guards.data;
 
 	for (size_t i = 0; i < nalso; i++)
 		also[i] = (lease_bytes) {flying->also[i].data, flying->also[i].length};
+	if (guards != NULL)
+		lease_text_add(&more[0], "DELETE FROM dlock.guards WHERE number IN (%s)", guards);
+	if (flying->takes_over && !server.is_member && !server.is_following)
+		lease_text_add(&more[1], "DELETE FROM dlock.log WHERE number > %llu",
+					   (unsigned long long) (at.number + flying->batch.count));
+	for (int i = 0; i < 2; i++)
+		if (more[i].length > 0)
+			also[nalso++] = (lease_bytes) {more[i].data, more[i].length};
 	engine_unlock();
-	result = wire.mysql == NULL ? LOG_LOST :
-		log_append(&wire, &at, writer, &flying->batch, also, nalso);
+	if (wire.mysql == NULL)
+		wire.code = GONE;
+	else
+		result = guards != NULL ? log_lock_guards(&wire, guards) : LOG_OK;
+	if (result == LOG_OK)
+		result = log_append(&wire, &at, writer, &flying->batch, also, nalso);
+	lease_text_free(&more[0]);
+	lease_text_free(&more[1]);
 	engine_lock();
 	return result;
+}
+
+/* Tell calls that nobody knows what has become of them; leases stay until they are over. */
+static void
+doubt(call_list *calls)
+{
+	while (calls->head != NULL)
+	{
+		call	   *c = calls->head;
+
+		call_list_remove(c);
+		calls_refuse(c, "08007", "could not learn whether the lease was written: the server was read-only meanwhile, or its cluster has changed; ask again, or release");
+	}
 }
 
 /* The flying buffer's rows are in the log. */
@@ -685,6 +870,7 @@ finish_flying(void)
 
 	pass();
 	durable = b->copies.number;
+	state_forget(&visible_copies);
 	state_forget(&b->copies);
 	flying = NULL;
 	move_calls(&visible, &calls);
@@ -692,6 +878,14 @@ finish_flying(void)
 	empty_buffer(b);
 	if (took_us > SLOW_US)
 		slow_us = now_us;
+	append_us = took_us;
+	conflicts = 0;
+	shut = false;
+	/* what they rest on may not be so any more, if the server has changed since */
+	if (must_take_over)
+		doubt(&calls);
+	if (behind || server.refusal != NULL)
+		buffer_wake_before(0);
 	begin_gathering(calls.count, took_us, now_us);
 	while (calls.head != NULL)
 	{
@@ -704,6 +898,57 @@ finish_flying(void)
 		decide_undecided();
 }
 
+/* All calls of a list fail. */
+static void
+fail_calls(call_list *calls, const char *sqlstate, const char *message)
+{
+	while (calls->head != NULL)
+	{
+		call	   *c = calls->head;
+
+		call_list_remove(c);
+		calls_refuse(c, sqlstate, "%s", message);
+	}
+}
+
+/*
+ * Decide releases again that were answered.  In a cluster another node may have changed the
+ * lease meanwhile, and then it is not what was given back.
+ */
+static void
+decide_owed(void)
+{
+	static bool is_deciding = false;
+	lease_moment moment = lease_moment_now(false);
+
+	/* one that failed for want of memory, and has undone others: the loop goes on with these */
+	if (is_deciding)
+		return;
+	is_deciding = true;
+	if (kept.nowed > 0)
+		(void) take_over(moment.now_us);
+	for (size_t i = 0; i < kept.nowed; i++)
+	{
+		const owed	one = kept.owed[i];	/* the array may grow */
+		const owed *o = &one;
+		held	   *h = state_find(o->token);
+		lease_request request = {
+			.op = LEASE_RELEASE, .token = o->token, .holds = o->holds
+		};
+		decision	d;
+
+		if (h == NULL || (server.is_member &&
+						  (h->deadline_us != o->deadline_us || h->version != o->version)))
+			continue;
+		request.owner = held_owner(h);
+		d = decide(state_name_bytes(h->name), &request, o->by, &moment, false);
+		if (d.failed)
+			buffer_undo(NULL);
+	}
+	kept.nowed = 0;
+	is_deciding = false;
+}
+
 /* Append the open buffer; the mutex is released meanwhile. */
 static void
 append(void)
@@ -713,6 +958,17 @@ append(void)
 	log_result	result;
 
 	end_gathering(lease_now());
+	/* decided before the server was seen to have changed: decide again */
+	if (must_take_over && open->calls.head != NULL)
+	{
+		undo_both(true);
+		decide_owed();
+		decide_undecided();
+		return;
+	}
+	/* where an applier runs, nothing is appended but for a call */
+	if (server.is_following && open->calls.head != NULL)
+		(void) calls_reap();
 	carry();
 	if (open->batch.count == 0)
 	{
@@ -741,7 +997,7 @@ append(void)
 static bool
 has_work(void)
 {
-	return open->batch.count > 0 || open->calls.count > 0;
+	return open->batch.count > 0 || open->calls.count > 0 || visible.count > 0;
 }
 
 /* When the open buffer is to be appended. */
@@ -750,7 +1006,7 @@ append_due_us(void)
 {
 	int64_t		due_us;
 
-	if (flying != NULL || !is_ready() || !has_work())
+	if (flying != NULL || !can_append() || !has_work() || server.refusal != NULL)
 		return INT64_MAX;
 	if (open->calls.count > 0)
 		due_us = open->calls.count < gathering.enough ? gathering.until_us : 0;
@@ -776,14 +1032,13 @@ buffer_appoint(void)
 {
 	call	   *c = open->calls.head;
 
-	if (c == NULL || c->minds || flying != NULL || trouble != LOG_APPENDED)
+	if (c == NULL || c->lead_us != INT64_MAX || flying != NULL || trouble != LOG_APPENDED)
 		return;
 	if (!may_lead(lease_now()))
 	{
 		buffer_wake_before(append_due_us());
 		return;
 	}
-	c->minds = c->appointed = true;
 	c->lead_us = append_due_us();
 	engine_post(c->woken);
 }
@@ -800,7 +1055,7 @@ buffer_lead(call *c)
 
 	if (c->answered || c->list != &open->calls || flying != NULL)
 	{
-		c->minds = false;
+		c->lead_us = INT64_MAX;
 		return;
 	}
 	due_us = append_due_us();
@@ -808,24 +1063,17 @@ buffer_lead(call *c)
 		buffer_wake_before(due_us);
 	else if (due_us > now_us)
 	{
-		c->minds |= open->calls.count == 1;
-		c->lead_us = due_us;
+		if (c->lead_us != INT64_MAX || open->calls.count == 1)
+			c->lead_us = due_us;
 	}
 	else
 	{
-		c->minds = false;
+		c->lead_us = INT64_MAX;
 		is_led = true;
 		append();
 		is_led = false;
 		buffer_appoint();
 	}
-}
-
-/* When a call that minds the open buffer is to append it. */
-int64_t
-buffer_lead_us(const call *c)
-{
-	return c->minds ? c->lead_us : INT64_MAX;
 }
 
 /* A call is not made any more: take it out of the lists.  True if it was decided. */
@@ -836,7 +1084,7 @@ buffer_leave(call *c)
 		(flying != NULL && c->list == &flying->calls);
 
 	call_list_remove(c);
-	if (c->minds && open->calls.head != NULL)
+	if (c->lead_us != INT64_MAX && open->calls.head != NULL)
 		buffer_appoint();
 	return was_decided;
 }
@@ -858,10 +1106,14 @@ buffer_wake_before(int64_t due_us)
 static bool
 connect_wire(void)
 {
+	server_state state;
+
 	if (wire.mysql != NULL)
 		return true;
-	if (connection_open(&own) != LEASE_STATUS_OK ||
-		connection_look(&own) != LEASE_STATUS_OK)
+	if (connection_open(&own) != LEASE_STATUS_OK)
+		return false;
+	upkeep_read_settings(&own);
+	if (own.mysql == NULL || !server_look(&own, &state))
 		return false;
 	/* entries are bytes; the server shows statements to administrators as text */
 	if (mysql_query(own.mysql, "SET SESSION character_set_client = latin1,"
@@ -869,7 +1121,9 @@ connect_wire(void)
 		return false;
 	wire.mysql = own.mysql;
 	engine_lock();
-	buffer_note_server(own.is_read_only || own.is_following, own.is_clustered);
+	for (int i = 0; i < 2; i++)
+		buffers[i].batch.row_most = own.max_packet - STATEMENT_BYTES;
+	buffer_note_server(&state);
 	engine_unlock();
 	return true;
 }
@@ -898,6 +1152,15 @@ visit_row(void *context, const log_row *row)
 		counter = row->counter;
 	while (visit != LOG_VISIT_NO_MEMORY &&
 		   (read = log_next(&reader, &entry)) == LOG_READ_ENTRY)
+	{
+		const held *h = entry.kind == LOG_TAKE_OVER ? NULL : state_find(entry.token);
+
+		/* whoever waits for it is served by the writer */
+		if (h != NULL && h->name->queue != NULL && entry.kind != LOG_CARRY)
+		{
+			h->name->queue->changed = true;
+			queue_set_due(h->name->queue, 0);
+		}
 		switch (state_fold(&entry, row->number, total, now_us))
 		{
 			case STATE_FOLDED:
@@ -909,127 +1172,237 @@ visit_row(void *context, const log_row *row)
 				visit = LOG_VISIT_NO_MEMORY;
 				break;
 		}
+	}
 	if (visit != LOG_VISIT_NO_MEMORY && read == LOG_READ_DAMAGED)
 		visit = LOG_VISIT_DAMAGED;
 	engine_unlock();
 	return visit;
 }
 
-/* The error of the connection, for calls; the default if it has none. */
+/* All that waits for the log to be read fails; without a message, by the connection's error. */
 static void
-fail_undecided(const char *sqlstate, const char *message)
+fail_waiting(const char *message)
 {
-	while (undecided.head != NULL)
-	{
-		call	   *c = undecided.head;
+	const char *sqlstate = "XX001";
+	char		text[DLOCK_MESSAGE_SIZE] = "could not read the lock table";
 
-		call_list_remove(c);
-		calls_refuse(c, sqlstate, "%s", message);
+	if (message == NULL && wire.error[0] != '\0')
+	{
+		sqlstate = wire.sqlstate;
+		snprintf(text, sizeof(text), "could not use the lock table: %.400s", wire.error);
 	}
+	else if (message == NULL && own.error[0] != '\0')
+	{
+		sqlstate = own.sqlstate;
+		snprintf(text, sizeof(text), "%s", own.error);
+	}
+	else if (message != NULL)
+		snprintf(text, sizeof(text), "%s", message);
+	fail_calls(&undecided, sqlstate, text);
+	fail_calls(&lookers, sqlstate, text);
 }
 
-/* Load the log anew. */
+/* What was read can be decided on. */
+static void
+decide_on_read(void)
+{
+	is_known = true;
+	decide_owed();
+	decide_lookers();
+	decide_undecided();
+}
+
+/*
+ * Load the log anew.  Up to a hole it can be loaded: an applier may fill that, or a take-over
+ * appends there.  (In a cluster it is filled in a moment.)
+ */
 static void
 load(void)
 {
 	log_result	result = LOG_LOST;
 	log_position at = {0};
-	char		sqlstate[6] = "08001";
-	char		message[DLOCK_MESSAGE_SIZE] = "could not read the lock table";
 
+	state_forget(&visible_copies);
 	state_clear();
 	total = 0;
+	kept.nowed = 0;
 	if (getrandom(&me, sizeof(me), 0) != sizeof(me))
 		me = (uint64_t) lease_wall();
 	engine_unlock();
-	if (!connect_wire())
-	{
-		snprintf(sqlstate, sizeof(sqlstate), "%s", own.sqlstate);
-		snprintf(message, sizeof(message), "%s", own.error);
-	}
-	else
-	{
-		upkeep_read_settings(&own);
+	wire.error[0] = '\0';
+	if (connect_wire())
 		result = log_load(&wire, &at, UINT64_MAX, visit_row, NULL);
-		if (wire.error[0] != '\0')
-		{
-			snprintf(sqlstate, sizeof(sqlstate), "%s", wire.sqlstate);
-			snprintf(message, sizeof(message), "could not use the lock table: %.400s", wire.error);
-		}
-	}
-	if (result == LOG_LOST)
-		disconnect_wire();
 	engine_lock();
+	has_hole = result == LOG_HOLE && at.number > 0 && !server.is_member;
+	if (has_hole)
+	{
+		state_clear();
+		total = 0;
+		engine_unlock();
+		result = log_load(&wire, &at, at.number, visit_row, NULL);
+		engine_lock();
+	}
+	behind = false;
 	if (result == LOG_OK)
 	{
 		position = at;
-		is_known = must_take_over = true;
+		need_take_over();
+		decide_on_read();
+		return;
+	}
+	pause_until_us = lease_now() + CONFLICT_PAUSE_US;
+	if (result == LOG_GONE || (result == LOG_HOLE && at.number > 0))
+		return;
+	pause_until_us = lease_now() + ERROR_PAUSE_US;
+	if (result == LOG_EMPTY)
+		fail_waiting("could not use the lock table: dlock.log is empty; run install.sql again");
+	else if (result == LOG_HOLE)
+		fail_waiting("could not use the lock table: rows of dlock.log are missing");
+	else
+		fail_waiting(NULL);
+	if (result == LOG_LOST)
+	{
+		engine_unlock();
+		disconnect_wire();
+		engine_lock();
+	}
+}
+
+/*
+ * Others have appended: apply that, and decide again what was not in the log by then.  A
+ * release that was answered is lost as in a crash; but in a cluster nothing was lost, and it
+ * may be written if nobody has done anything with the lease meanwhile.
+ */
+static void
+read_tail(void)
+{
+	log_result	result = LOG_LOST;
+	log_position at = position;
+
+	undo_both(server.is_member);
+	is_known = false;
+	engine_unlock();
+	wire.error[0] = '\0';
+	if (connect_wire())
+		result = log_follow(&wire, &at, visit_row, NULL);
+	engine_lock();
+	/* in a cluster, a row of another node is as good as one's own */
+	if (at.number != position.number && !server.is_member)
+		need_take_over();
+	position = at;
+	has_hole = result == LOG_HOLE;
+	behind = result == LOG_LOST || (has_hole && server.is_member);
+	read_again_us = lease_now() + (result == LOG_LOST ? ERROR_PAUSE_US : CONFLICT_PAUSE_US);
+	if (result == LOG_OK || (has_hole && !behind))
+		decide_on_read();
+	else if (behind)
+		is_known = true;
+	if (result != LOG_LOST)
+		return;
+	fail_waiting(NULL);
+	engine_unlock();
+	disconnect_wire();
+	engine_lock();
+}
+
+/* Look at the server before a take-over. */
+static void
+look_at_server(void)
+{
+	server_state state;
+	bool		told;
+
+	engine_unlock();
+	wire.error[0] = '\0';
+	told = connect_wire() && server_look(&own, &state);
+	if (!told)
+		disconnect_wire();
+	engine_lock();
+	if (told)
+	{
+		buffer_note_server(&state);
+		looked = true;
 		decide_undecided();
 		return;
 	}
-	if (result == LOG_EMPTY)
-		snprintf(message, sizeof(message), "could not use the lock table: dlock.log is empty; run install.sql again");
-	pause_until_us = lease_now() + (result == LOG_GONE || result == LOG_HOLE ?
-									CONFLICT_PAUSE_US : ERROR_PAUSE_US);
-	if (result != LOG_GONE && result != LOG_HOLE)
-		fail_undecided(sqlstate, message);
+	fail_waiting(NULL);
+	pause_until_us = lease_now() + ERROR_PAUSE_US;
 }
 
-/* Decide releases again that were answered. */
-static void
-decide_owed(buffer *releases)
+/* Say whether a call gives back one lease. */
+static bool
+gives_one_back(const call *c)
 {
-	lease_moment moment = lease_moment_now(false);
+	return c->asked->kind == DLOCK_CALL_APPLY && c->request.op == LEASE_RELEASE;
+}
 
-	for (size_t i = 0; i < releases->nowed; i++)
+/*
+ * Calls that could not be written, for somebody locks the server, fail.  In a cluster, where
+ * no release was answered before it was durable, one that gives back one lease is now.
+ */
+static void
+fail_locked(void)
+{
+	call_list	calls = {0};
+
+	move_calls(&undecided, &calls);
+	while (calls.head != NULL)
 	{
-		const owed *o = &releases->owed[i];
-		held	   *h = state_find(o->token);
-		lease_request request = {
-			.op = LEASE_RELEASE, .token = o->token, .holds = o->holds
-		};
-		decision	d;
+		call	   *c = calls.head;
 
-		if (h == NULL)
-			continue;
-		request.owner = held_owner(h);
-		d = decide(state_name_bytes(h->name), &request, o->by, &moment, false);
-		if (d.failed)
-			buffer_undo(NULL);
+		call_list_remove(c);
+		if (server.is_member && gives_one_back(c))
+		{
+			shut = true;
+			call_list_append(&undecided, c);
+		}
+		else
+			calls_refuse(c, "55P03", LOCKED_MESSAGE);
 	}
-	free(releases->owed);
+}
+
+/* Calls that were granted something in line do not go back there. */
+static void
+forget_lines(call_list *calls)
+{
+	for (call *c = calls->head; c != NULL; c = c->next)
+		c->from_line = false;
 }
 
 /*
  * An append has come to nothing, and the server says why: what was answered stays to be
- * written, and other calls fail.
+ * written, and other calls fail; also those that have waited in line, since who locks the
+ * server may be waiting for their statements.
  */
 static void
 fail_append(void)
 {
-	buffer		releases = {0};
-	unsigned int code = wire.code;
-	bool		is_locked = code == 1205;
-	bool		is_refused = wire.error[0] == '\0' || code == 1290 || code == 1836 ||
-		code == 1792 || code == 1874 || code == 4219;
+	bool		is_cut = wire.mysql == NULL;
+	unsigned int code = is_cut ? 0 : wire.code;
+	bool		is_read_only = (!is_cut && wire.error[0] == '\0') || code == ERROR_OF_OPTION;
+	bool		is_refused = is_read_only || code == 1836 || code == 1792 || code == 1874 ||
+		code == 3989 || code == 4219;
 	char		message[DLOCK_MESSAGE_SIZE];
 
-	undo_both(&releases);
+	forget_lines(&flying->calls);
+	forget_lines(&open->calls);
+	undo_both(true);
 	trouble = LOG_APPENDED;
 	pause_until_us = lease_now() + ERROR_PAUSE_US;
+	snprintf(message, sizeof(message), "could not use the lock table: %.400s",
+			 is_read_only ? "the server is read-only" : wire.error);
 	if (is_refused)
 	{
-		must_take_over = true;
-		fail_undecided("25006", "could not use the lock table: the server is read-only");
+		need_take_over();
+		fail_calls(&undecided, "25006", message);
 	}
-	else if (is_locked)
-		fail_undecided("55P03", "could not write the lease: the server or dlock's tables are locked against writing");
+	else if (is_cut)
+		fail_calls(&undecided, own.sqlstate, own.error);
+	else if (code == 1205)
+		fail_locked();
 	else
-	{
-		snprintf(message, sizeof(message), "could not use the lock table: %.400s", wire.error);
-		fail_undecided(wire.sqlstate[0] != '\0' ? wire.sqlstate : "HY000", message);
-	}
-	decide_owed(&releases);
+		fail_calls(&undecided, wire.sqlstate[0] != '\0' ? wire.sqlstate : "HY000", message);
+	decide_owed();
 	decide_undecided();
 }
 
@@ -1037,35 +1410,73 @@ fail_append(void)
 static bool
 is_conflict(unsigned int code)
 {
+	/* a commit's: another member's change has rolled it back */
+	if (code == 1180)
+		return strstr(wire.error, "error 149 ") != NULL;
 	return code == 1213 || code == 1020 || code == 1317 || code == 1615 ||
 		code == 3101 || code == 1062;
 }
 
 /*
- * Make good what has become of an append; the mutex is released meanwhile.  No call is
- * decided before trouble is over.
+ * Make good what has become of an append; the mutex is released meanwhile.
  */
 static void
 make_good(void)
 {
 	log_result	result = trouble;
 	struct timespec pause = {.tv_nsec = CONFLICT_PAUSE_US * 1000};
+	char		message[DLOCK_MESSAGE_SIZE];
 
-	while (result == LOG_LOST ||
+	while (result == LOG_LOST || (result == LOG_GUARDED && flying->was_lost) ||
 		   (result == LOG_NOTHING && (flying->was_lost || is_conflict(wire.code) ||
 									  wire.code == UNKNOWN_OUTCOME)))
 	{
-		flying->was_lost |= result == LOG_LOST || wire.code == UNKNOWN_OUTCOME;
+		bool		connected;
+
+		trouble = LOG_LOST;
+		flying->was_lost |= (result == LOG_LOST && wire.code != GONE) ||
+			wire.code == UNKNOWN_OUTCOME;
 		engine_unlock();
 		if (result == LOG_LOST)
 			disconnect_wire();
-		if (!connect_wire())
+		connected = connect_wire();
+		if (!connected)
 			pause.tv_nsec = ERROR_PAUSE_US * 1000;
 		nanosleep(&pause, NULL);
 		engine_lock();
+		if (!connected && !flying->was_lost)
+		{
+			result = LOG_NOTHING;
+			break;
+		}
+		/*
+		 * It goes on, but no call waits for it if the server says why it may be in vain.
+		 * (A lock may be that of the attempt that was lost.)
+		 */
+		if (server.refusal != NULL)
+			doubt(&flying->calls);
+		else if (result == LOG_NOTHING && !is_conflict(wire.code) &&
+				 wire.code != UNKNOWN_OUTCOME && wire.error[0] != '\0' &&
+				 (wire.code != 1205 || server.is_member))
+		{
+			snprintf(message, sizeof(message), "could not use the lock table: %.400s", wire.error);
+			fail_calls(&flying->calls, wire.sqlstate, message);
+			fail_calls(&undecided, wire.sqlstate, message);
+		}
+		if (flying->calls.head == NULL)
+			pause.tv_nsec = ERROR_PAUSE_US * 1000;
 		result = send_flying();
 	}
 	slow_us = lease_now();
+	if (result == LOG_NOTHING && wire.mysql != NULL && wire.code == ERROR_OF_OPTION)
+	{
+		engine_unlock();
+		if (connection_look(&own) != LEASE_STATUS_OK)
+			disconnect_wire();
+		else if (!own.is_read_only)
+			wire.code = 0;
+		engine_lock();
+	}
 	switch (result)
 	{
 		case LOG_APPENDED:
@@ -1075,7 +1486,7 @@ make_good(void)
 		case LOG_FOUND:
 			/* visible, and durable after one more append */
 			pass();
-			state_forget(&flying->copies);
+			state_keep(&visible_copies, &flying->copies);
 			move_calls(&flying->calls, &visible);
 			empty_buffer(flying);
 			flying = NULL;
@@ -1085,95 +1496,139 @@ make_good(void)
 		case LOG_NOTHING:
 			fail_append();
 			return;
+		case LOG_GUARDED:
+			/* a guard goes on after all, and its lease is in the way */
+			undo_both(true);
+			trouble = LOG_APPENDED;
+			decide_owed();
+			decide_undecided();
+			return;
 		default:
 			break;
 	}
 
 	/* others have written, or the log is not what it was */
-	undo_both(NULL);
-	must_take_over = true;
-	is_known = false;
-	if (result == LOG_OTHERS)
-	{
-		engine_unlock();
-		result = log_follow(&wire, &position, visit_row, NULL);
-		engine_lock();
-		is_known = result == LOG_OK;
-	}
+	undo_both(result == LOG_OTHERS && server.is_member);
 	trouble = LOG_APPENDED;
-	if (is_known)
-		decide_undecided();
-}
-
-/* Say whether what no caller asks for may be written now. */
-bool
-buffer_can_upkeep(void)
-{
-	return is_ready() && !must_take_over && !is_hung(lease_now());
+	if (result != LOG_OTHERS)
+	{
+		is_known = false;
+		return;
+	}
+	read_tail();
+	/* nodes that all begin again at once would meet again */
+	if (server.is_member && ++conflicts > 1)
+		pause_until_us = lease_now() +
+			(int64_t) (hash_bytes((lease_bytes) {(const char *) &position, sizeof(position)}, me) %
+					   (uint64_t) (2 * append_us + CONFLICT_PAUSE_US));
 }
 
 /*
- * Have a line written to the server's log, by the writer: the log's disk, or whoever reads
- * the log, may stand still.
+ * Say whether what no caller asks for may be written now; or what somebody waits for.  Where
+ * an applier runs, it may bring the row that would be appended here.
  */
-void
-buffer_log(const char *format,...)
+bool
+buffer_can_upkeep(bool is_awaited)
 {
-	va_list		arguments;
-
-	if (log_lines.length > LOG_LINES_MOST)
-		return;
-	va_start(arguments, format);
-	lease_text_add_list(&log_lines, format, arguments);
-	va_end(arguments);
+	return is_ready() && !must_take_over && server.refusal == NULL &&
+		(is_awaited || !server.is_following) && !is_hung(lease_now());
 }
 
-/* Write these lines; the mutex is released meanwhile. */
-static void
-write_log(void)
+/*
+ * End leases whose session has ended, and those that are over.  Each buffer gets one piece
+ * of that; callers are let in between.  Returns when to do it again.
+ */
+static int64_t
+reap(int64_t now_us)
 {
-	lease_text	lines = log_lines;
+	static int64_t reaped_us = 0;
+	static uint64_t piece_in = 0;
+	int64_t		due_us = reaped_us + settings->reap_interval_us;
+	bool		more = false;
 
-	if (lines.length == 0)
-		return;
-	log_lines = (lease_text) {0};
-	engine_unlock();
-	fwrite(lines.data, 1, lines.length, stderr);
-	lease_text_free(&lines);
-	engine_lock();
+	if (now_us < due_us && !session_any_lost())
+		return due_us;
+	if (piece_in == open->copies.number && open->batch.count > 0)
+		return now_us + PIECE_PAUSE_US;
+	piece_in = open->copies.number;
+	if (session_any_lost())
+	{
+		session_end_lost();
+		more = session_any_lost();
+	}
+	if (now_us >= due_us)
+	{
+		bool		is_due = calls_reap() <= now_us;
+
+		if (!is_due)
+			reaped_us = now_us;
+		due_us = reaped_us + settings->reap_interval_us;
+		more |= is_due;
+	}
+	return more ? now_us + PIECE_PAUSE_US : due_us;
 }
 
 /* Attend the names that are due, and reap what is over.  Returns when to do it again. */
 static int64_t
 attend_due(int64_t now_us)
 {
-	static int64_t reap_us = 0;
+	int64_t		reap_us;
+	int64_t		renew_us = INT64_MAX;
 	queue	   *q;
 
 	if (!is_ready() || is_hung(now_us))
 		return INT64_MAX;
 	/* a take-over is for a caller that waits, and not for the reaper */
 	if (must_take_over && (queue_waiters() == 0 || !take_over(now_us)))
-		return queue_waiters() == 0 ? INT64_MAX : take_over_us;
+		return queue_waiters() == 0 || !looked ? INT64_MAX : take_over_us;
 	while ((q = queue_first_due()) != NULL && q->due.due_us <= now_us)
 	{
+		bool		changed = q->changed;
+
+		q->changed = false;
 		queue_set_due(q, INT64_MAX);
-		calls_attend(state_name_bytes(q->name), false);
+		calls_attend(state_name_bytes(q->name), changed);
 		calls_make_woken();
 	}
-	write_log();
-	if (session_any_lost())
-		session_end_lost();
-	if (now_us >= reap_us)
-	{
-		bool		more = calls_reap() <= now_us;
-
-		reap_us = more ? now_us : now_us + settings->reap_interval_us;
-	}
-	if (session_any_lost())
-		return now_us;
+	if (!buffer_can_upkeep(false))
+		return (q = queue_first_due()) != NULL ? q->due.due_us : INT64_MAX;
+	reap_us = reap(now_us);
+	if (server.is_member)
+		renew_us = session_renew(now_us);
 	q = queue_first_due();
-	return lease_earlier(reap_us, q != NULL ? q->due.due_us : INT64_MAX);
+	return lease_earlier(lease_earlier(reap_us, renew_us), q != NULL ? q->due.due_us : INT64_MAX);
+}
+
+/* Say whether a call waits for the log to be read. */
+static bool
+is_awaited(void)
+{
+	return undecided.head != NULL || lookers.head != NULL;
+}
+
+/* Say whether a call waits for a take-over, before which the server is to be looked at. */
+static bool
+must_look(void)
+{
+	return is_known && must_take_over && !looked && flying == NULL &&
+		(undecided.head != NULL || queue_waiters() > 0);
+}
+
+/* The server must not be written to: tell all calls that would have it changed. */
+static void
+refuse(void)
+{
+	char		message[DLOCK_MESSAGE_SIZE];
+
+	if (flying == NULL && open->calls.head != NULL)
+	{
+		undo_both(true);
+		decide_owed();
+	}
+	doubt(&visible);
+	snprintf(message, sizeof(message), "could not use the lock table: %s", server.refusal);
+	fail_calls(&undecided, "25006", message);
+	queue_refuse_all("25006", message);
 }
 
 /* The writer's thread. */
@@ -1188,13 +1643,20 @@ writer_main(void *argument)
 
 		if (trouble != LOG_APPENDED)
 			make_good();
-		else if (reloads && flying == NULL)
+		else if (reloads && flying == NULL && (open->batch.count == 0 || server.refusal != NULL))
 		{
-			undo_both(NULL);
+			undo_both(false);	/* calls that wait for visible rows */
 			is_known = reloads = false;
 		}
-		else if (!is_known && undecided.head != NULL && now_us >= pause_until_us)
+		else if (!is_known && is_awaited() && now_us >= pause_until_us)
 			load();
+		else if (is_known && behind && flying == NULL && now_us >= read_again_us)
+			read_tail();
+		else if (server.refusal != NULL && flying == NULL &&
+				 (open->calls.head != NULL || visible.head != NULL))
+			refuse();
+		else if (must_look() && now_us >= pause_until_us)
+			look_at_server();
 		else if (append_due_us() <= now_us)
 		{
 			append();
@@ -1205,9 +1667,11 @@ writer_main(void *argument)
 			if (undecided.head != NULL && flying == NULL && is_known)
 				decide_undecided();
 			due_us = lease_earlier(due_us, append_due_us());
-			if (!is_known && undecided.head != NULL)
+			if ((!is_known && is_awaited()) || must_look())
 				due_us = lease_earlier(due_us, pause_until_us);
-			if (must_take_over && undecided.head != NULL)
+			if (is_known && behind && flying == NULL)
+				due_us = lease_earlier(due_us, read_again_us);
+			if (must_take_over && looked && undecided.head != NULL && flying == NULL)
 				due_us = lease_earlier(due_us, take_over_us);
 			/* a caller's next release may come soon, and need not wake us then */
 			if (called_us + DEFER_IDLE_US > now_us)
@@ -1234,7 +1698,8 @@ buffer_start(dlock_answer *answer)
 
 	if (started)
 		return true;
-	if (!hash_start() || !state_begin() || !queue_begin() || !guards_begin())
+	if (!hash_start() || !state_begin() || !queue_begin() ||
+		!guards_begin() || !tail_begin())
 	{
 		strcpy(answer->sqlstate, "53200");
 		strcpy(answer->message, "out of memory");
@@ -1253,6 +1718,8 @@ buffer_start(dlock_answer *answer)
 		error = lease_thread_start(upkeep_main, "dlock upkeep");
 	if (error == 0)
 		error = lease_thread_start(guards_main, "dlock guards");
+	if (error == 0)
+		error = lease_thread_start(tail_main, "dlock tail");
 	if (error != 0)
 	{
 		snprintf(answer->sqlstate, sizeof(answer->sqlstate), "53000");
@@ -1279,17 +1746,32 @@ buffer_is_settled(void)
 	bool		settled;
 
 	engine_lock();
-	settled = flying == NULL && !has_work();
+	settled = flying == NULL && (!has_work() || server.refusal != NULL);
 	engine_unlock();
 	return settled;
 }
 
-/* Something else than the library has changed the log: it is to be loaded anew. */
+/*
+ * Something else than the library has changed the log: it is to be loaded anew, when what
+ * was decided is in it.
+ */
 void
 buffer_reload(void)
 {
 	reloads = true;
 	buffer_wake_before(0);
+}
+
+/* Say whether the image of before has been given up. */
+bool
+buffer_is_given_up(void)
+{
+	bool		given_up;
+
+	engine_lock();
+	given_up = !reloads;
+	engine_unlock();
+	return given_up;
 }
 
 /*
@@ -1305,14 +1787,57 @@ buffer_watch(void)
 }
 
 /*
- * What upkeep has seen of the server.  A server that was not to be written to may have lost
- * what this run knows by the time that it is again: then the run takes over anew.
+ * What the server was seen to be.  One that was not to be written to may have lost what this
+ * run knows by the time that it is again, and so may what is left of a cluster: then the run
+ * takes over anew.
  */
 void
-buffer_note_server(bool is_read_only, bool is_clustered)
+buffer_note_server(const server_state *state)
 {
-	if (is_read_only)
-		must_take_over = true;
-	read_only = is_read_only;
-	clustered = is_clustered;
+	if (state->refusal != NULL || state->is_member != server.is_member ||
+		state->view != server.view)
+	{
+		need_take_over();
+	}
+	server = *state;
+	if (server.refusal != NULL && started)
+		refuse();
+}
+
+const server_state *
+buffer_server(void)
+{
+	return &server;
+}
+
+/* Say whether others may append, so that looks have to read the tail. */
+bool
+buffer_reads_tail(void)
+{
+	return is_known && (server.is_member || server.is_following || server.refusal != NULL);
+}
+
+/* Say whether the last row that was applied is this run's, so that it may delete old ones. */
+bool
+buffer_may_clean(void)
+{
+	return buffer_can_upkeep(false) && position.writer == me;
+}
+
+/*
+ * The last row of the log was seen to be this one, after a moment at which "before" was the
+ * last that was applied.  If it is another run's, it may be unknown; and if it is not even
+ * the one that was known, the log is not what it was.
+ */
+void
+buffer_note_tail(const log_position *before, uint64_t number, uint64_t writer)
+{
+	if (is_known && !behind &&
+		((writer != me && number > position.number) || number < before->number ||
+		 (number == before->number && writer != before->writer)))
+	{
+		behind = true;
+		read_again_us = 0;
+		buffer_wake_before(0);
+	}
 }

@@ -23,11 +23,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "udf_text.h"
+
 /*
- * All calls that wait for any of several names may together have so many names, besides
- * the first of each; or "max_waiters", if that is more.
+ * Most leases of an owner that are changed at once, and most that are looked at for that.
  */
-#define OTHERS_MIN		1024
+#define SLICE_MOST		2000
+#define SLICE_LOOKS		(16 * SLICE_MOST)
 
 /* Most leases that are reaped at once. */
 #define REAP_MOST		1000
@@ -96,6 +98,7 @@ end_call(call *c)
 {
 	sem_t	   *semaphore = c->woken;
 
+	queue_end(c);
 	c->answered = true;
 	engine_post(semaphore);
 }
@@ -110,7 +113,6 @@ calls_refuse(call *c, const char *sqlstate, const char *format,...)
 	va_start(arguments, format);
 	vsnprintf(c->answer->message, sizeof(c->answer->message), format, arguments);
 	va_end(arguments);
-	queue_leave(c);
 	end_call(c);
 }
 
@@ -118,6 +120,13 @@ static void
 refuse_by_memory(call *c)
 {
 	calls_refuse(c, "53200", "out of memory");
+}
+
+static void
+refuse_by_leases(call *c)
+{
+	calls_refuse(c, "53400",
+				 "too many leases; increase \"max_leases\" in dlock.settings, or try again later");
 }
 
 static void
@@ -130,20 +139,32 @@ note_decision(call *c, const decision *d)
 	c->answer->held_kind = d->held_kind;
 }
 
-/* Until which buffer the answers about a name rest on the log. */
+/*
+ * Until which buffer the answers about a name rest on the log.  Without copies all of it is
+ * durable, and "changed_in" may be a buffer that came to nothing.
+ */
+static uint64_t
+position_of_name(const state_name *name)
+{
+	return name != NULL && name->copies != NULL ? name->changed_in : 0;
+}
+
 static uint64_t
 position_of(lease_bytes bytes)
 {
-	const state_name *name = state_find_name(bytes);
-
-	return name != NULL ? name->changed_in : 0;
+	return position_of_name(state_find_name(bytes));
 }
 
-/* Answer a call when what was decided about its names is durable. */
+/*
+ * Answer a call when what was decided about its names is durable.  A grant rests on this
+ * run's having taken over; a refusal, on what the log has.
+ */
 static void
 answer(call *c)
 {
-	uint64_t	position = 0;
+	/* a repeated acquire may have changed nothing */
+	uint64_t	position = c->asked->kind != DLOCK_CALL_WAIT &&
+		lease_is_granted(c->answer->outcome);
 
 	for (size_t i = 0; i < c->asked->nnames; i++)
 	{
@@ -210,7 +231,8 @@ count(const call *c)
 
 /*
  * What a call's answer rests on is durable: answer it.  A grant that is over by now is
- * decided again; but only once, since a ttl may be shorter than an append takes.
+ * decided again; but only once, since a ttl may be shorter than an append takes.  A call
+ * for all leases of an owner goes on with the next slice, in its own thread.
  */
 void
 calls_finish(call *c)
@@ -219,6 +241,14 @@ calls_finish(call *c)
 	{
 		c->was_late = true;
 		calls_make(c);
+		return;
+	}
+	if (c->next_slice != 0)
+	{
+		c->slice = c->next_slice;
+		c->before = c->answer->count;
+		c->continues = true;
+		engine_post(c->woken);
 		return;
 	}
 	count(c);
@@ -242,20 +272,17 @@ has_line(lease_bytes bytes)
 static bool
 may_wait(call *c)
 {
-	size_t		waiters = queue_waiters();
-	size_t		others = queue_places() - waiters;
-	size_t		most = settings->max_waiters;
 	const char *what = NULL;
 
-	if (c->waiting_since_us == 0 && waiters >= most)
+	if (c->waiting_since_us == 0 && account_share(settings->max_waiters, queue_waiters(), c->account->waiters) == 0)
 		what = "connections wait for leases";
 	else if (c->asked->kind == DLOCK_CALL_ACQUIRE_ANY && c->nplaces == 0 &&
-			 others + c->asked->nnames - 1 > (most > OTHERS_MIN ? most : OTHERS_MIN))
+			 !queue_has_places_for(c, c->asked->nnames - 1))
 		what = "names are waited for";
 	if (what != NULL)
 	{
 		calls_refuse(c, "53400",
-					 "too many %s; increase \"max_waiters\" in dlock.settings, or try again later",
+					 "too many %s; an account can have half of what others leave: increase \"max_waiters\" in dlock.settings, or try again later",
 					 what);
 		return false;
 	}
@@ -296,8 +323,15 @@ wait_for(call *c, int64_t retry_us)
 	bool		any = c->asked->kind == DLOCK_CALL_ACQUIRE_ANY;
 	size_t		first = any ? 0 : c->waits_for;
 
+	if (buffer_needs_tail(c))
+	{
+		tail_ask(c);
+		return;
+	}
 	if (!may_wait(c))
 		return;
+	if (buffer_reads_tail())
+		tail_wake();			/* from now on it is looked at often */
 	if (!queue_join(c, first, any ? c->asked->nnames : first + 1, retry_us))
 		refuse_by_memory(c);
 	else if (c->asked->kind != DLOCK_CALL_WAIT)
@@ -375,6 +409,47 @@ probes(call *c)
 	return false;
 }
 
+/*
+ * Decide about an acquire of one name.  False: it would take a lease more than the account
+ * may have, and has failed.
+ */
+static bool
+decide_acquire(call *c, lease_bytes name, decision *d)
+{
+	bool		has_room = state_room_for(c->account) > 0;
+
+	*d = decide(name, &c->request, party_of(c), &moment, !has_room);
+	if (has_room || d->failed || !lease_is_granted(d->outcome))
+		return true;
+	if (d->outcome == LEASE_GRANTED)
+	{
+		refuse_by_leases(c);
+		return false;
+	}
+	*d = decide(name, &c->request, party_of(c), &moment, false);
+	return true;
+}
+
+/*
+ * Say whether an acquire that does not wait is refused for what is durable: that can be
+ * answered whatever becomes of an append.
+ */
+bool
+calls_is_refused(call *c)
+{
+	const state_name *name = c->asked->kind == DLOCK_CALL_APPLY &&
+		c->request.op == LEASE_ACQUIRE && c->asked->wait_us == 0 ?
+		state_find_name(c->asked->names[0]) : NULL;
+
+	if (name == NULL || position_of_name(name) > buffer_durable() ||
+		has_line(c->asked->names[0]))
+		return false;
+	moment = lease_moment_now(false);
+	c->request.behind = false;
+	return decide(c->asked->names[0], &c->request, party_of(c), &moment,
+				  true).outcome == LEASE_BUSY;
+}
+
 /* Take a lease on a name, or wait for it. */
 static void
 make_acquire(call *c)
@@ -385,7 +460,8 @@ make_acquire(call *c)
 	if (has_line(name))
 		calls_attend(name, false);
 	c->request.behind = has_line(name);
-	d = decide(name, &c->request, party_of(c), &moment, false);
+	if (!decide_acquire(c, name, &d))
+		return;
 	if (d.failed)
 	{
 		buffer_undo(c);
@@ -403,6 +479,25 @@ make_acquire(call *c)
 	calls_attend(name, true);
 }
 
+/* Leases were ended by force: have a line written to the server's log. */
+static void
+note_forced(const call *c)
+{
+	char		name[DLOCK_SHOWN_SIZE];
+	char		owner[DLOCK_SHOWN_SIZE];
+	char		user[DLOCK_SHOWN_SIZE];
+	char		host[DLOCK_SHOWN_SIZE];
+
+	upkeep_log("dlock: %llu leases on \"%s\" released by force%s%s%s; account '%s'@'%s', connection %llu",
+			   (unsigned long long) c->answer->count,
+			   dlock_show(name, c->asked->names[0]),
+			   c->request.owner.length > 0 ? ", of owner \"" : "",
+			   c->request.owner.length > 0 ? dlock_show(owner, c->request.owner) : "",
+			   c->request.owner.length > 0 ? "\"" : "",
+			   dlock_show(user, c->account->user), dlock_show(host, c->account->host),
+			   (unsigned long long) c->asked->caller->connection_id);
+}
+
 /* Renew, release, downgrade, or evict. */
 static void
 make_change(call *c)
@@ -416,8 +511,10 @@ make_change(call *c)
 		return;
 	}
 	note_decision(c, &d);
+	if (d.ended > 0)
+		note_forced(c);
 	if (d.is_early)
-		buffer_answer(c, 0);
+		calls_finish(c);
 	else
 		answer(c);
 	if (d.changed)
@@ -440,6 +537,11 @@ make_wait(call *c)
 	const state_name *name = state_find_name(c->asked->names[0]);
 	int64_t		next_us = INT64_MAX;
 
+	if (buffer_needs_tail(c))
+	{
+		tail_ask(c);
+		return;
+	}
 	if (c->youngest == 0 && name != NULL)
 		c->youngest = decide_youngest(name, &moment);
 	if (have_ended(c, name, &next_us) || c->asked->wait_us == 0 ||
@@ -504,18 +606,27 @@ make_acquire_all(call *c)
 {
 	decision	d = {.outcome = LEASE_GRANTED};
 	size_t		n = 0;
+	size_t		added = 0;
 
 	if (probes(c))
 		return;
 	begin_names(c);
 	for (; n < c->asked->nnames && lease_is_granted(d.outcome) && !d.failed; n++)
+	{
 		d = decide_nth(c, n, true);
+		added += d.outcome == LEASE_GRANTED;
+	}
 	if (!lease_is_granted(d.outcome) && !d.failed)
 	{
 		c->waits_for = c->answer->failed_name = n - 1;
 		note_decision(c, &d);
 		queue_leave(c);
 		wait_or_refuse(c, d.retry_us);
+		return;
+	}
+	if (added > state_room_for(c->account) && !d.failed)
+	{
+		refuse_by_leases(c);
 		return;
 	}
 	for (n = 0; n < c->asked->nnames && !d.failed; n++)
@@ -566,6 +677,7 @@ make_acquire_any(call *c)
 	decision	d = {.outcome = LEASE_BUSY};
 	int64_t		retry_us = INT64_MAX;
 	size_t		wanted = c->asked->wanted;
+	size_t		added = 0;
 	bool		any = false;
 
 	if (probes(c))
@@ -585,6 +697,13 @@ make_acquire_any(call *c)
 		note_decision(c, &d);
 		queue_leave(c);
 		answer(c);
+		return;
+	}
+	for (size_t i = 0; i < c->asked->nnames; i++)
+		added += c->outcomes[i] == LEASE_GRANTED;
+	if (added > state_room_for(c->account))
+	{
+		refuse_by_leases(c);
 		return;
 	}
 	for (size_t i = 0; i < c->asked->nnames; i++)
@@ -639,50 +758,83 @@ make_apply_each(call *c)
 			calls_attend(c->asked->names[i], true);
 }
 
-/* Renew or drop all that an owner has. */
+/*
+ * The lease with which a slice begins.  If that is not known, the call begins again; what
+ * it has dropped is gone, and what it has renewed is passed over, and counts.
+ */
+static held *
+begin_slice(call *c)
+{
+	held	   *h = c->slice != 0 && c->shuffles == state_shuffles() ?
+		state_find(c->slice) : NULL;
+
+	if (h == NULL)
+	{
+		if (c->request.op == LEASE_RENEW)
+			c->before = 0;
+		h = state_owned(c->request.owner, c->account, NULL);
+	}
+	c->shuffles = state_shuffles();
+	c->next_slice = 0;
+	return h;
+}
+
+/* Say whether a lease has been renewed since a call began, as it asks. */
+static bool
+is_renewed(const held *h, const call *c)
+{
+	return c->request.op == LEASE_RENEW && !h->leaving && !h->gone &&
+		h->ttl_us == c->request.ttl_us &&
+		h->deadline_us >= c->start_us + c->request.ttl_us;
+}
+
+/*
+ * Renew or drop all that an owner has: one slice of it, on which the call then rests.
+ * Others are let in between slices, and a buffer gets only so much of a call.
+ */
 static void
 make_apply_all(call *c)
 {
-	held	   *next;
-	state_name **waited = NULL;
+	state_name *waited[SLICE_MOST];
 	size_t		nwaited = 0;
-	size_t		room = 0;
+	size_t		left = SLICE_MOST;
+	size_t		looks = SLICE_LOOKS;
 	uint64_t	position = 0;
+	held	   *h = begin_slice(c);
+	held	   *next;
 
-	c->answer->count = 0;
-	for (held *h = state_owned(c->request.owner, c->account, NULL); h != NULL;
-		 h = next)
+	c->answer->count = c->before;
+	for (; h != NULL; h = next)
 	{
 		state_name *name = h->name;
-		decision	d;
+		decision	d = {.changed = true};
 
-		next = state_owned(c->request.owner, c->account, h);
-		d = decide_one(h, &c->request, party_of(c), &moment);
-		if (nwaited == room && name->queue != NULL)
+		if (left == 0 || looks-- == 0)
 		{
-			state_name **more = realloc(waited, (2 * room + 16) * sizeof(*waited));
-
-			d.failed |= more == NULL;
-			waited = more != NULL ? more : waited;
-			room = more != NULL ? 2 * room + 16 : room;
+			c->next_slice = h->token;
+			break;
 		}
-		if (d.failed)
+		next = state_owned(c->request.owner, c->account, h);
+		if (!is_renewed(h, c))
 		{
-			free(waited);
-			buffer_undo(c);
-			return;
+			d = decide_one(h, &c->request, party_of(c), &moment);
+			if (d.failed)
+			{
+				buffer_undo(c);
+				return;
+			}
+			left--;
+			if (d.changed && name->queue != NULL)
+				waited[nwaited++] = name;
 		}
 		c->answer->count += d.changed;
-		if (name->changed_in > position)
-			position = name->changed_in;
-		if (d.changed && name->queue != NULL)
-			waited[nwaited++] = name;
+		if (position_of_name(name) > position)
+			position = position_of_name(name);
 	}
 	buffer_answer(c, position);
 	/* what was changed has a copy, so the names are still there */
 	for (size_t i = 0; i < nwaited; i++)
 		calls_attend(state_name_bytes(waited[i]), true);
-	free(waited);
 }
 
 /* ----------------------------------------------------------------
@@ -690,10 +842,24 @@ make_apply_all(call *c)
  * ----------------------------------------------------------------
  */
 
+/* Refuse a call if its caller may make none: true.  It may still be an operator. */
+bool
+calls_refuse_caller(call *c)
+{
+	bool		refuses = !c->asked->is_operator && !upkeep_lists(c->account);
+
+	if (refuses)
+		calls_refuse(c, "42501", "permission denied for account '%s'@'%s': it is not in dlock.callers",
+					 c->account->user.data, c->account->host.data);
+	return refuses;
+}
+
 /* Make a call, from the beginning. */
 void
 calls_make(call *c)
 {
+	if (calls_refuse_caller(c))
+		return;
 	moment = lease_moment_now(false);
 	c->over_us = 0;
 	switch (c->asked->kind)
@@ -720,6 +886,11 @@ calls_make(call *c)
 			make_wait(c);
 			break;
 		case DLOCK_CALL_READ:
+			if (buffer_reads_tail() && !c->has_tail)
+			{
+				tail_ask(c);
+				break;
+			}
 			if (probes(c))
 				break;
 			if (!look_at(c->asked, c->answer))
@@ -779,7 +950,8 @@ serve(lease_bytes bytes)
 		decision	d;
 
 		head->request.behind = false;
-		d = decide(bytes, &head->request, party_of(head), &moment, false);
+		if (!decide_acquire(head, bytes, &d))
+			continue;
 		if (d.failed)
 		{
 			buffer_undo(head);

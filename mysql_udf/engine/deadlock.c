@@ -148,15 +148,16 @@ add_blocker(search *s, uint32_t name, const held *h)
 	uint32_t	owner;
 	uint32_t	waiter = STUCK_NONE;
 	bool		live = is_live(h, s->moment);
+	bool		is_here = h->server == lease_run();
 	bool		is_bound = live && h->kind == LEASE_SESSION &&
-		h->server == lease_run();
+		(is_here || buffer_server()->is_member);
 
 	if (!is_blocker(h, s->moment))
 		return;
 	owner = reach_owner(s, held_owner(h), h->account);
 	if (owner == STUCK_NONE)
 		return;
-	if (is_bound)
+	if (is_bound && is_here)
 		waiter = reach_connection(s, h->connection_id);
 	for (const guard *g = h->guards; g != NULL && !s->failed; g = g->next)
 	{

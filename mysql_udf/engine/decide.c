@@ -44,6 +44,14 @@ reserve_work(void)
 					  sizeof(held *));
 }
 
+/* Say whether it is a session's of another node of a cluster. */
+static bool
+is_elsewhere(const held *h)
+{
+	return h->kind == LEASE_SESSION && h->server != lease_run() &&
+		buffer_server()->is_member;
+}
+
 /* Describe a lease to the core, as a request of a party meets it. */
 void
 decide_describe(const held *h, party party, const lease_moment *moment,
@@ -74,7 +82,10 @@ decide_describe(const held *h, party party, const lease_moment *moment,
 		return;
 	holder->elsewhere = h->server != lease_run() ||
 		h->connection_id != party.connection_id;
-	if (h->server != lease_run())
+	if (is_elsewhere(h))
+		/* its server writes that it lives */
+		holder->life = h->deadline_us > moment->now_us ? LEASE_BOUND : LEASE_LOST;
+	else if (h->server != lease_run())
 		holder->life = LEASE_STRANDED;
 	else if (session_is_alive(h->connection_id))
 	{
@@ -190,7 +201,12 @@ update(held *h, const lease_holder *holder, lease_op op, bool is_early,
 	   const lease_moment *moment)
 {
 	bool		renews = op == LEASE_RENEW && h->kind == holder->kind;
+	int64_t		deadline_us = holder->deadline_us;
 	log_entry	entry = {.kind = LOG_RENEW, .token = h->token};
+
+	/* the server of the session counts on the time that it has set */
+	if (is_elsewhere(h) && deadline_us < moment->now_us + h->ttl_us)
+		deadline_us = moment->now_us + h->ttl_us;
 
 	if (!state_change(buffer_copies(), h))
 		return false;
@@ -204,12 +220,12 @@ update(held *h, const lease_holder *holder, lease_op op, bool is_early,
 	h->kind = (uint8_t) holder->kind;
 	h->leaving = holder->life == LEASE_LEAVING;
 	h->repeated = holder->repeated;
-	if (h->deadline_us != holder->deadline_us)
+	if (h->deadline_us != deadline_us)
 	{
 		/* one that is over keeps the time that it had */
-		if (holder->deadline_us > moment->now_us)
-			h->ttl_us = holder->deadline_us - moment->now_us;
-		state_set_deadline(h, holder->deadline_us);
+		if (deadline_us > moment->now_us)
+			h->ttl_us = deadline_us - moment->now_us;
+		state_set_deadline(h, deadline_us);
 	}
 	if (is_early)
 		state_see(h->name, h->token, h->version);
@@ -232,8 +248,8 @@ note_expired(const held *h)
 
 	lease_count(LEASE_COUNT_expired, 1);
 	if (settings->log_expired)
-		buffer_log("dlock: lease on \"%s\" expired while owner \"%s\" held it; "
-				   "token %llu, account '%s'@'%s', connection %llu\n",
+		upkeep_log("dlock: lease on \"%s\" expired while owner \"%s\" held it; "
+				   "token %llu, account '%s'@'%s', connection %llu",
 				   dlock_show(name, state_name_bytes(h->name)),
 				   dlock_show(owner, held_owner(h)),
 				   (unsigned long long) h->token,
@@ -300,8 +316,9 @@ change(lease_bytes name, const lease_request *request, size_t count, size_t old_
 				d->failed = !update(h, holder, request->op, d->is_early, moment);
 				break;
 			case LEASE_ENDED:
+				lease_count(LEASE_COUNT_released, h->leaving);
 				d->is_early = request->op == LEASE_RELEASE && buffer_is_alone() &&
-					h->changed_in <= buffer_durable() && h->guards == NULL;
+					h->changed_in <= buffer_durable();
 				d->failed = !end(h, d->is_early);
 				break;
 			case LEASE_EXPIRED:
@@ -326,6 +343,7 @@ apply(lease_bytes name, lease_request *request, party party,
 	decision	d = {.retry_us = INT64_MAX};
 	size_t		count = work.count;
 	size_t		mine;
+	held		was = {0};
 	lease_result result;
 
 	if (request->op == LEASE_ACQUIRE)
@@ -334,6 +352,8 @@ apply(lease_bytes name, lease_request *request, party party,
 	mine = lease_find(request, work.holders, count, moment->now_us);
 	if (mine < count)
 	{
+		if (work.leases[mine] != NULL)
+			was = *work.leases[mine];
 		d.held_mode = work.holders[mine].mode;
 		d.held_kind = work.holders[mine].kind;
 	}
@@ -345,7 +365,7 @@ apply(lease_bytes name, lease_request *request, party party,
 		return d;
 	change(name, request, result.count, count, party, moment, &d);
 	if (d.is_early && !d.failed)
-		d.failed = !buffer_owe(d.token, lease_holds_returned(request), party);
+		d.failed = !buffer_owe(&was, lease_holds_returned(request), party);
 	return d;
 }
 
@@ -437,10 +457,25 @@ decide_end_guard(guard *g)
 		.kind = LOG_END_GUARD, .token = h->token, .guard = g->number
 	};
 
-	if (!state_change(buffer_copies(), h) || !buffer_put(&entry, NULL))
+	if (!state_change(buffer_copies(), h) || !buffer_put(&entry, NULL) ||
+		!buffer_drop_guard(g->number))
 		return false;
 	state_remove_guard(g);
 	return !h->gone || h->guards != NULL || state_end(buffer_copies(), h);
+}
+
+/* A session's lease lives: its time begins anew.  False if memory is short. */
+bool
+decide_extend(held *h, int64_t now_us)
+{
+	log_entry	entry = {
+		.kind = LOG_RENEW, .token = h->token, .ttl_us = h->ttl_us, .left_us = h->ttl_us
+	};
+
+	if (!state_change(buffer_copies(), h))
+		return false;
+	state_set_deadline(h, now_us + h->ttl_us);
+	return buffer_put(&entry, h);
 }
 
 /* See lease_youngest(). */

@@ -38,6 +38,9 @@
 /* How long dlock_engine_drain() waits. */
 #define DRAIN_US		10000000
 
+/* How many leases a page of the views has, more or less. */
+#define PAGE_LEASES		256
+
 static atomic_size_t ncallers = 0;
 
 /* Answer with the error of a call for which there is no memory. */
@@ -96,9 +99,23 @@ end_wait(call *c)
 		c->over_us = 0;
 		calls_finish(c);
 	}
+	else if (buffer_waits_for_clock())
+		c->limit_us = lease_now() + LOOK_US;	/* that is over soon */
 	else
 		leave(c, "55P03",
 			  "could not decide on the lease in its time: the server does not answer");
+}
+
+/* Have the list of processes say what a call waits for. */
+static void
+show_state(call *c)
+{
+	const char *before = dlock_show_state(c->is_queued ? "waiting for a lease" :
+										  "waiting for the log of leases");
+
+	if (!c->shows_state)
+		c->state_before = before;
+	c->shows_state = true;
 }
 
 /* Look whether a call is still wanted, and leave if not. */
@@ -130,19 +147,24 @@ wait_for_answer(call *c)
 
 	while (!answered)
 	{
-		int64_t		lead_us = buffer_lead_us(c);
-		bool		was_woken = sleep_until(c, lease_earlier(lease_earlier(c->end_us, look_us),
+		int64_t		lead_us = c->lead_us;
+		bool		was_woken = sleep_until(c, lease_earlier(lease_earlier(c->limit_us, look_us),
 															 lead_us));
 		int64_t		now_us;
 
 		if (c->answered)
 			return;
 		now_us = lease_now();
-		if (was_woken || now_us >= lead_us || now_us >= c->end_us)
+		if (was_woken || now_us >= lead_us || now_us >= c->limit_us)
 		{
 			engine_lock();
+			if (c->continues)
+			{
+				c->continues = false;
+				buffer_take(c);
+			}
 			buffer_lead(c);
-			if (!c->answered && now_us >= c->end_us)
+			if (!c->answered && now_us >= c->limit_us)
 				end_wait(c);
 			buffer_appoint();
 			answered = c->answered;
@@ -150,6 +172,7 @@ wait_for_answer(call *c)
 		}
 		else
 		{
+			show_state(c);
 			look(c, now_us >= socket_us);
 			look_us = now_us + LOOK_US;
 			if (now_us >= socket_us)
@@ -297,6 +320,8 @@ make(call *c)
 	engine_unlock();
 	if (!answered)
 		wait_for_answer(c);
+	if (c->shows_state)
+		(void) dlock_show_state(c->state_before);
 	if (is_granted(c))
 		look_at_grant(c);
 	dlock_wait_end();
@@ -325,7 +350,7 @@ dlock_engine_call(const dlock_call *asked, dlock_answer *answer)
 {
 	call		c = {
 		.asked = asked, .answer = answer, .request = asked->request,
-		.start_us = lease_now()
+		.start_us = lease_now(), .lead_us = INT64_MAX
 	};
 
 	memset(answer, 0, sizeof(*answer));
@@ -335,23 +360,23 @@ dlock_engine_call(const dlock_call *asked, dlock_answer *answer)
 		return no_memory(answer);
 	}
 	ncallers++;
-	c.end_us = get_end_us(asked, c.start_us);
 	c.woken = own_semaphore();
 	engine_lock();
+	c.end_us = c.limit_us = get_end_us(asked, c.start_us);
 	if (!buffer_start(answer) || !watch_caller(asked, answer))
 		engine_unlock();
-	else if (asked->kind == DLOCK_CALL_READ && buffer_is_known() &&
-			 !state_has_guards(asked->names[0]))
-	{
-		if (!look_at(asked, answer))
-			(void) no_memory(answer);
-		engine_unlock();
-	}
 	else if ((c.account = image_account_get(dlock_caller_user(asked->caller),
 											dlock_caller_host(asked->caller))) == NULL)
 	{
 		engine_unlock();
 		(void) no_memory(answer);
+	}
+	else if (asked->kind == DLOCK_CALL_READ && buffer_is_known() &&
+			 !buffer_reads_tail() && !state_has_guards(asked->names[0]))
+	{
+		if (!calls_refuse_caller(&c) && !look_at(asked, answer))
+			(void) no_memory(answer);
+		engine_unlock();
 	}
 	else
 		make(&c);
@@ -423,7 +448,7 @@ look_at_nothing(dlock_answer *answer)
 	static const dlock_caller nobody;
 	const dlock_call question = {
 		.kind = DLOCK_CALL_READ, .names = &any, .nnames = 1, .caller = &nobody,
-		.request = {.op = LEASE_RENEW}
+		.request = {.op = LEASE_RENEW}, .is_operator = true
 	};
 	bool		looked = dlock_engine_call(&question, answer);
 
@@ -435,9 +460,16 @@ look_at_nothing(dlock_answer *answer)
 bool
 dlock_engine_reload(dlock_answer *answer)
 {
+	bool		started;
+
+	memset(answer, 0, sizeof(*answer));
 	engine_lock();
+	started = buffer_start(answer);
 	buffer_reload();
 	engine_unlock();
+	if (!started)
+		return false;
+	(void) poll_until(buffer_is_given_up, INT64_MAX);
 	return look_at_nothing(answer);
 }
 
@@ -478,16 +510,25 @@ char *
 dlock_engine_waiters(const dlock_caller *caller, dlock_answer *answer)
 {
 	engine_lock();
-	return answer_json(queue_json(caller), answer);
+	return answer_json(queue_json(), answer);
+}
+
+bool
+dlock_engine_pages(size_t *pages, dlock_answer *answer)
+{
+	if (!look_at_nothing(answer))
+		return false;
+	engine_lock();
+	*pages = state_parts(PAGE_LEASES);
+	engine_unlock();
+	return true;
 }
 
 char *
-dlock_engine_unwritten(dlock_answer *answer)
+dlock_engine_page(size_t page, size_t pages, dlock_answer *answer)
 {
-	if (!look_at_nothing(answer))
-		return NULL;
 	engine_lock();
-	return answer_json(look_at_all(), answer);
+	return answer_json(look_at_page(page, pages), answer);
 }
 
 char *
@@ -499,7 +540,7 @@ dlock_engine_stats(dlock_answer *answer)
 		engine_unlock();
 		return NULL;
 	}
-	return answer_json(lease_stats_json(queue_waiters()), answer);
+	return answer_json(lease_stats_json(queue_waiters(), state_count()), answer);
 }
 
 void

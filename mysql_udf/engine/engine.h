@@ -16,6 +16,8 @@
  *	buffer.c	the log buffer: what is to be appended, and what rests on it
  *	look.c		what looks see
  *	guards.c	which guards have ended
+ *	server.c	whether the server may be written to, and who else writes
+ *	tail.c		what other servers have appended
  *	session.c	connections that have session leases
  *	upkeep.c	what happens each second, on a connection of its own
  *
@@ -65,6 +67,26 @@ typedef struct state_copies state_copies;
 
 /* The account of a holder or caller: each once, never freed. */
 typedef image_account account;
+
+/* An account, to count what it has: nothing else of it changes. */
+static inline account *
+account_to_count(const account *of)
+{
+	return (account *) of;
+}
+
+/*
+ * How many more an account may have of a pool, of which it has "own", and all accounts have
+ * "taken": one, while it has fewer than are free.  So it gets at most half of what the others
+ * have left, rounded up.
+ */
+static inline size_t
+account_share(size_t most, size_t taken, size_t own)
+{
+	size_t		free = most > taken ? most - taken : 0;
+
+	return free > own ? (free - own + 1) / 2 : 0;
+}
 
 /*
  * A guard of a lease, which has a row of its own in dlock.guards: locked by the
@@ -190,12 +212,14 @@ typedef enum state_folded
 extern bool state_begin(void);
 extern void state_clear(void);
 extern size_t state_count(void);
+extern size_t state_room_for(const account *account);
 extern state_name *state_find_name(lease_bytes name);
 extern state_name *state_get_name(lease_bytes name);
 extern void state_drop_name(state_name *name);
 extern held *state_find(uint64_t token);
 extern held *state_owned(lease_bytes owner, const account *account,
 						 const held *after);
+extern uint64_t state_shuffles(void);
 extern held *state_first_due(void);
 extern held *state_add(state_copies *open, state_name *name,
 					   const account *account, lease_bytes owner,
@@ -218,13 +242,16 @@ extern void state_visit_guards(void (*visit) (guard *g, void *context),
 extern void state_see(state_name *name, uint64_t token, uint32_t version);
 extern void state_restore(state_copies *copies);
 extern void state_forget(state_copies *copies);
+extern void state_keep(state_copies *kept, state_copies *copies);
 extern void state_look(const state_name *name,
 					   void (*visit) (const held *h, uint32_t version,
 									  void *context),
 					   void *context);
-extern void state_look_all(void (*visit) (const held *h, uint32_t version,
-										  void *context),
-						   void *context);
+extern size_t state_parts(size_t each);
+extern void state_look_part(size_t part, size_t parts,
+							void (*visit) (const held *h, uint32_t version,
+										   void *context),
+							void *context);
 extern state_folded state_fold(const log_entry *entry, uint64_t row,
 							   uint64_t total, int64_t now_us);
 extern void state_count_anew(int64_t now_us);
@@ -272,17 +299,24 @@ struct call
 	lease_request request;		/* a copy, which the engine fills in */
 	const account *account;
 	int64_t		start_us;
-	int64_t		end_us;			/* when it has waited for long enough */
+	int64_t		end_us;			/* when it has waited for long enough, */
+	int64_t		limit_us;		/* and when its thread looks whether that is so */
 	sem_t	   *woken;			/* the thread's own: posted when the call is answered, or
 								 * is to append */
 	atomic_bool answered;		/* the last that anybody but its thread does to it */
-	bool		minds;			/* it appends, when the time to wait for more is up */
-	int64_t		lead_us;		/* then */
-	bool		appointed;		/* it was woken for that */
+	_Atomic int64_t lead_us;	/* when it appends; INT64_MAX: somebody else does */
 	int64_t		over_us;		/* the earliest deadline of what it was granted; 0:
 								 * it was granted nothing */
-	bool		probed;			/* it is known which guards of its names have ended */
+	bool		probed;			/* it is known which guards of its names have ended, */
+	bool		has_tail;		/* and what other servers had appended when it came */
 	bool		was_late;		/* that had passed when the grant was durable */
+
+	/* DLOCK_CALL_APPLY_ALL: a slice of the leases at a time */
+	uint64_t	slice;			/* the first lease of this one; 0: the owner's first, */
+	uint64_t	next_slice;		/* and of the next; 0: there is none */
+	uint64_t	before;			/* how many were changed by earlier slices */
+	uint64_t	shuffles;		/* see state_shuffles() */
+	bool		continues;		/* its thread is to take the next slice */
 
 	/* of a waiter */
 	bool		watches;		/* it stands in no line: DLOCK_CALL_WAIT, _ACQUIRE_ALL,
@@ -290,13 +324,16 @@ struct call
 	bool		from_line;		/* what it was granted, it was granted in line */
 	size_t		waits_for;		/* which of its names; _ACQUIRE_ANY: all */
 	int64_t		waiting_since_us;	/* since 1970; 0: it has not waited */
+	atomic_bool is_queued;		/* it waits; without the mutex */
+	bool		shows_state;	/* in the list of processes, which showed this before; */
+	const char *state_before;	/* its thread's */
 	uint64_t	youngest;		/* DLOCK_CALL_WAIT: see lease_youngest(); 0: not known */
 	place		one;
 	place	   *places;			/* &one, or as many as names */
 	size_t		nplaces;		/* in use: it waits */
 	call	   *next_woken;		/* to be made again */
 	bool		is_woken;
-	hash_link	by_connection;	/* while it waits */
+	hash_link	by_connection;	/* once it has waited */
 	uint64_t	search;			/* the last search for deadlocks that has met it */
 	uint32_t	number;			/* its number there */
 	uint8_t    *outcomes;		/* _ACQUIRE_ALL, _ACQUIRE_ANY: of each name */
@@ -335,6 +372,7 @@ extern held *decide_find(lease_bytes name, lease_request *request, party party,
 extern bool decide_guard(held *h, party party, const lease_moment *moment,
 						 uint64_t *number);
 extern bool decide_end_guard(guard *g);
+extern bool decide_extend(held *h, int64_t now_us);
 extern uint64_t decide_youngest(const state_name *name,
 								const lease_moment *moment);
 extern bool decide_have_ended(const state_name *name, uint64_t youngest,
@@ -344,10 +382,12 @@ extern void decide_describe(const held *h, party party,
 
 /* calls.c */
 extern void calls_make(call *c);
+extern bool calls_is_refused(call *c);
 extern void calls_make_woken(void);
 extern void calls_attend(lease_bytes name, bool changed);
 extern void calls_refuse(call *c, const char *sqlstate, const char *format,...)
 			__attribute__((format(printf, 3, 4)));
+extern bool calls_refuse_caller(call *c);
 extern void calls_finish(call *c);
 extern void calls_give_back(call *c);
 extern int64_t calls_reap(void);
@@ -373,6 +413,7 @@ typedef struct queue
 	place_list	line;
 	place_list	watchers;		/* in nobody's way */
 	heap_item	due;			/* when to look at the name, whatever happens */
+	bool		changed;		/* another server has changed the name */
 	uint64_t	search;			/* as in a call */
 	uint32_t	number;
 } queue;
@@ -380,19 +421,47 @@ typedef struct queue
 extern bool queue_begin(void);
 extern bool queue_join(call *c, size_t first, size_t end, int64_t retry_us);
 extern void queue_leave(call *c);
+extern void queue_end(call *c);
 extern bool queue_return(call *c);
 extern void queue_set_due(queue *q, int64_t due_us);
 extern queue *queue_first_due(void);
 extern size_t queue_places(void);
 extern size_t queue_waiters(void);
+extern bool queue_has_places_for(const call *c, size_t others);
+extern void queue_refuse_all(const char *sqlstate, const char *message);
 extern place *queue_place_of(lease_bytes owner, const account *account,
 							 const place *after);
 extern call *queue_waiter_of(uint64_t connection_id);
-extern char *queue_json(const dlock_caller *caller);
+extern void account_add_json(lease_text *text, const account *account);
+extern char *queue_json(void);
 
 /* deadlock.c: false if memory is short */
 extern bool deadlock_find(call *newcomer, const lease_moment *moment,
 						  lease_text *message, lease_text *unmasked);
+
+/* ----------------------------------------------------------------
+ * server.c, tail.c
+ * ----------------------------------------------------------------
+ */
+
+struct connection;
+
+/* What the server is. */
+typedef struct server_state
+{
+	const char *refusal;		/* why nothing may be written; NULL: it may */
+	bool		is_member;		/* of a cluster: others write the log at any time */
+	bool		is_following;	/* it applies the changes of another server */
+	uint64_t	view;			/* which members its cluster has: another number after
+								 * each change */
+} server_state;
+
+extern bool server_look(struct connection *c, server_state *state);
+
+extern bool tail_begin(void);
+extern void tail_ask(call *c);
+extern void tail_wake(void);
+extern void *tail_main(void *argument);
 
 /* ----------------------------------------------------------------
  * buffer.c
@@ -409,25 +478,31 @@ extern uint64_t buffer_durable(void);
 extern bool buffer_is_alone(void);
 extern uint64_t buffer_next_token(void);
 extern bool buffer_put(log_entry *entry, held *h);
-extern void buffer_log(const char *format,...)
-			__attribute__((format(printf, 1, 2)));
 extern bool buffer_also(const char *format,...)
 			__attribute__((format(printf, 1, 2)));
-extern bool buffer_can_upkeep(void);
-extern bool buffer_owe(uint64_t token, uint32_t holds, party party);
+extern bool buffer_can_upkeep(bool is_awaited);
+extern bool buffer_drop_guard(uint64_t number);
+extern bool buffer_owe(const held *was, uint32_t holds, party party);
+extern bool buffer_needs_tail(const call *c);
+extern bool buffer_waits_for_clock(void);
 extern void buffer_answer(call *c, uint64_t position);
 extern void buffer_undo(call *c);
 extern void buffer_take(call *c);
 extern void buffer_lead(call *c);
 extern void buffer_appoint(void);
-extern int64_t buffer_lead_us(const call *c);
 extern bool buffer_leave(call *c);
 extern void buffer_wake_before(int64_t due_us);
 extern log_position buffer_position(void);
 extern bool buffer_is_settled(void);
 extern void buffer_reload(void);
+extern bool buffer_is_given_up(void);
 extern void buffer_watch(void);
-extern void buffer_note_server(bool is_read_only, bool is_clustered);
+extern void buffer_note_server(const server_state *state);
+extern const server_state *buffer_server(void);
+extern bool buffer_reads_tail(void);
+extern bool buffer_may_clean(void);
+extern void buffer_note_tail(const log_position *before, uint64_t number,
+							 uint64_t writer);
 extern void engine_post(sem_t *semaphore);
 extern void engine_sleep(pthread_cond_t *condition, int64_t until_us);
 
@@ -443,6 +518,7 @@ extern void session_enter(held *h);
 extern void session_leave(held *h);
 extern bool session_any_lost(void);
 extern void session_end_lost(void);
+extern int64_t session_renew(int64_t now_us);
 extern bool session_needs_plugin(void);
 extern bool session_begin_list(void);
 extern void session_list(uint64_t connection_id);
@@ -455,11 +531,13 @@ extern void *guards_main(void *argument);
 
 /* look.c: under the mutex */
 extern bool look_at(const dlock_call *asked, dlock_answer *answer);
-extern char *look_at_all(void);
+extern char *look_at_page(size_t page, size_t pages);
 
-/* upkeep.c: without the mutex, but for upkeep_hurry() */
+/* upkeep.c: under the mutex, but for the last two */
 extern void upkeep_hurry(void);
-struct connection;
+extern void upkeep_log(const char *format,...)
+			__attribute__((format(printf, 1, 2)));
+extern bool upkeep_lists(const account *account);
 extern void upkeep_read_settings(struct connection *c);
 extern void *upkeep_main(void *argument);
 

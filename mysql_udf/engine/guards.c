@@ -35,8 +35,9 @@
 /* A guard that was not checked for so long has failed. */
 #define OLD_US			60000000
 
-/* Most guards to look at in one statement. */
+/* Most guards to look at in one statement, and bytes of that for each. */
 #define PROBE_MOST		1000
+#define PROBE_BYTES		32
 
 /* A guard that is looked at. */
 typedef struct probe
@@ -51,6 +52,7 @@ static struct
 	probe	   *probes;
 	size_t		room;
 	size_t		count;
+	size_t		most;
 	bool		any_wanted;		/* waiters wait for some */
 	int64_t		now_us;
 }			turn;
@@ -89,7 +91,7 @@ add_probe(guard *g, void *context)
 	bool		is_wanted = h->name->queue != NULL;
 
 	turn.any_wanted |= is_wanted;
-	if (turn.count >= PROBE_MOST ||
+	if (turn.count >= turn.most ||
 		!(is_over || g->checks > 0 || g->begun_us + OLD_US < turn.now_us) ||
 		!array_reserve(&turn.probes, &turn.room, turn.count + 1, sizeof(probe)))
 		return;
@@ -134,27 +136,18 @@ look_at_rows(void)
 	return true;
 }
 
-/* Delete the rows of guards that have ended; the mutex is not held. */
-static void
-delete_rows(const lease_text *numbers)
+/* Say whether the end of a guard may be written: for a call that waits for it, say. */
+static bool
+can_end(const call_list *waiting)
 {
-	lease_text	statement = {0};
-
-	if (numbers->length == 0 || own.mysql == NULL)
-		return;
-	lease_text_add(&statement, "DELETE FROM dlock.guards WHERE number IN (%s)",
-				   numbers->data);
-	(void) connection_execute(&own, &statement);
-	lease_text_free(&statement);
+	return buffer_can_upkeep(turn.any_wanted || waiting->head != NULL);
 }
 
 /* End the guards whose rows were not locked, and make the calls that waited for that. */
 static void
 end_round(bool seen, call_list *waiting)
 {
-	lease_text	ended = {0};
-
-	for (size_t i = 0; seen && i < turn.count && buffer_can_upkeep(); i++)
+	for (size_t i = 0; seen && i < turn.count && can_end(waiting); i++)
 	{
 		const probe *p = &turn.probes[i];
 		guard	   *g = state_find_guard(p->number);
@@ -171,8 +164,6 @@ end_round(bool seen, call_list *waiting)
 			buffer_undo(NULL);
 			break;
 		}
-		lease_text_add(&ended, "%s%llu", ended.length > 0 ? "," : "",
-					   (unsigned long long) p->number);
 		calls_attend(name, true);
 		calls_make_woken();
 	}
@@ -185,10 +176,6 @@ end_round(bool seen, call_list *waiting)
 		buffer_take(c);
 	}
 	buffer_appoint();
-	engine_unlock();
-	delete_rows(&ended);
-	lease_text_free(&ended);
-	engine_lock();
 }
 
 /* The thread. */
@@ -203,6 +190,8 @@ guards_main(void *argument)
 		int64_t		pause_us;
 
 		turn.count = 0;
+		turn.most = own.max_packet > 0 && own.max_packet < PROBE_MOST * PROBE_BYTES ?
+			own.max_packet / PROBE_BYTES : PROBE_MOST;
 		turn.any_wanted = false;
 		turn.now_us = lease_now();
 		state_visit_guards(add_probe, NULL);
@@ -213,7 +202,7 @@ guards_main(void *argument)
 			call_list_remove(c);
 			call_list_append(&waiting, c);
 		}
-		if (turn.count > 0)
+		if (turn.count > 0 && can_end(&waiting))
 		{
 			engine_unlock();
 			seen = look_at_rows();

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "array.h"
+#include "udf_text.h"
 
 /* A look at a name: the leases that it sees, as the core's holders. */
 typedef struct looking
@@ -78,6 +79,7 @@ tell(const looking *l, dlock_answer *answer)
 			.expires_at_us = holder->life == LEASE_BOUND || h->gone ? 0 :
 				l->moment.wall_us + holder->deadline_us - l->moment.now_us,
 			.connection_id = h->connection_id, .live = live,
+			.leaving = h->leaving,
 			.remaining_us = lease_remaining_us(holder, l->moment.now_us),
 			.guarded = now != NULL && now->guards != NULL ?
 				DLOCK_GUARDED : DLOCK_NOT_GUARDED
@@ -116,14 +118,22 @@ look_at(const dlock_call *asked, dlock_answer *answer)
 	return !l.failed;
 }
 
-/* What look_at_all() is at. */
+/* ----------------------------------------------------------------
+ * All leases
+ *
+ * They are looked at page by page, so that no answer is long, and no look stands in the way
+ * of calls for long.  A lease that is there all the time is in exactly one page.
+ * ----------------------------------------------------------------
+ */
+
+/* What look_at_page() is at. */
 typedef struct listing
 {
 	lease_moment moment;
 	lease_text	text;
 } listing;
 
-/* Add a lease to the list. */
+/* Add a lease to the page: an array, which the view lease_state takes apart. */
 static void
 list_lease(const held *h, uint32_t version, void *context)
 {
@@ -134,29 +144,28 @@ list_lease(const held *h, uint32_t version, void *context)
 	if (h->gone)
 		return;
 	decide_describe(h, (party) {0}, &l->moment, &holder);
-	lease_text_add(text, text->length > 1 ? ", {" : "{");
-	lease_text_add_hex(text, "name", state_name_bytes(h->name));
-	lease_text_add_hex(text, "owner", held_owner(h));
-	lease_text_add_hex(text, "user", h->account->user);
-	lease_text_add_hex(text, "host", h->account->host);
-	lease_text_add(text, "\"mode\": %d, \"kind\": %d, \"version\": %" PRIu32
-				   ", \"token\": %" PRIu64 ", \"ttl_us\": %" PRId64
-				   ", \"connection_id\": %" PRIu64 ", \"acquired_us\": %" PRId64
-				   ", \"expires_us\": %" PRId64 "}",
-				   h->mode, h->kind, version, h->token, h->ttl_us,
+	lease_text_put(text, text->length > 1 ? ", [" : "[", text->length > 1 ? 3 : 1);
+	dlock_add_json_or_hex(text, state_name_bytes(h->name));
+	lease_text_put(text, ", ", 2);
+	dlock_add_json_or_hex(text, held_owner(h));
+	lease_text_put(text, ", ", 2);
+	account_add_json(text, h->account);
+	lease_text_add(text, ", %d, %d, %d, %" PRIu32 ", %" PRIu64 ", %" PRId64 ", %" PRIu64
+				   ", %" PRId64 ", %" PRId64 "]",
+				   h->mode, h->kind, h->leaving, version, h->token, h->ttl_us,
 				   h->connection_id, h->acquired_us,
 				   l->moment.wall_us + holder.deadline_us - l->moment.now_us);
 }
 
-/* All leases, as JSON; NULL if memory is short. */
+/* One page of "pages", a power of two, as JSON; NULL if memory is short. */
 char *
-look_at_all(void)
+look_at_page(size_t page, size_t pages)
 {
 	listing		l = {.moment = lease_moment_now(false)};
 
-	lease_text_add(&l.text, "[");
-	state_look_all(list_lease, &l);
-	lease_text_add(&l.text, "]");
+	lease_text_put(&l.text, "[", 1);
+	state_look_part(page, pages, list_lease, &l);
+	lease_text_put(&l.text, "]", 1);
 	if (l.text.failed)
 		lease_text_free(&l.text);
 	return l.text.data;

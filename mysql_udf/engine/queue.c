@@ -5,7 +5,9 @@
  * A name that is waited for has a queue: a line, whose head is served first, and the
  * watchers, which are in nobody's way: those that wait for holds to end, or for several
  * names.  A waiter has a place in one queue; if it waits for any of several names, one in
- * the queue of each.  Places are found by name, by owner and, as waiters, by connection.
+ * the queue of each.  Places are found by name, by owner and, as waiters, by connection.  A
+ * call that has waited counts as a waiter until it is answered: what it was granted may not
+ * be durable yet.
  * A queue says when time may change something: those that are due are attended by the
  * writer.
  *
@@ -21,11 +23,17 @@
 
 #include "udf_text.h"
 
+/*
+ * All calls that wait for any of several names may together have so many places, besides
+ * the first of each; or "max_waiters", if that is more.
+ */
+#define OTHERS_MIN		1024
+
 static heap dues;				/* of all queues */
 static hash_table by_owner;		/* places */
-static hash_table by_connection;	/* calls that have places */
+static hash_table by_connection;	/* calls that have waited, and are not answered */
 static size_t nplaces = 0;
-static size_t nwaiters = 0;
+static size_t nother_places = 0;	/* of calls that wait for several names, but the first */
 
 /* Make room for the first waiter: false if memory is short.  More can always be added. */
 bool
@@ -34,7 +42,7 @@ queue_begin(void)
 	return hash_reserve(&by_owner) && hash_reserve(&by_connection);
 }
 
-/* How many places there are, and how many calls have them. */
+/* How many places there are, and how many calls wait, or have waited. */
 size_t
 queue_places(void)
 {
@@ -44,7 +52,16 @@ queue_places(void)
 size_t
 queue_waiters(void)
 {
-	return nwaiters;
+	return by_connection.count;
+}
+
+/* Say whether the account of a call may have so many places more, besides its first. */
+bool
+queue_has_places_for(const call *c, size_t others)
+{
+	size_t		most = settings->max_waiters > OTHERS_MIN ? settings->max_waiters : OTHERS_MIN;
+
+	return account_share(most, nother_places, c->account->other_places) >= others;
 }
 
 /* The queue of a name, new if need be; NULL if memory is short. */
@@ -143,6 +160,25 @@ leave_place(place *p)
 	drop_if_unused(q);
 }
 
+/* A call is a waiter from now on. */
+static void
+enter(call *c)
+{
+	if (c->by_connection.place != NULL)
+		return;
+	(void) hash_reserve(&by_connection);
+	hash_add(&by_connection, &c->by_connection, c->asked->caller->connection_id);
+	account_to_count(c->account)->waiters++;
+}
+
+/* A call has so many places more, or less, besides its first. */
+static void
+count_others(const call *c, size_t change)
+{
+	nother_places += change;
+	account_to_count(c->account)->other_places += change;
+}
+
 /*
  * Let a call wait for its names from the first to before the end, or keep it where it
  * waits for these already; "retry_us" is when time may change something.  False if memory
@@ -173,19 +209,15 @@ queue_join(call *c, size_t first, size_t end, int64_t retry_us)
 		{
 			p->call = c;
 			take_place(p, q, false);
-			c->nplaces++;
+			if (c->nplaces++ > 0)
+				count_others(c, 1);
 		}
 		p->retry_us = retry_us;
 		if (retry_us < q->due.due_us)
 			queue_set_due(q, retry_us);
 	}
-	if (is_new)
-	{
-		nwaiters++;
-		(void) hash_reserve(&by_connection);
-		hash_add(&by_connection, &c->by_connection,
-				 c->asked->caller->connection_id);
-	}
+	c->is_queued = true;
+	enter(c);
 	return true;
 }
 
@@ -197,11 +229,20 @@ queue_leave(call *c)
 		return;
 	for (size_t i = 0; i < c->nplaces; i++)
 		leave_place(&c->places[i]);
+	count_others(c, 1 - c->nplaces);
 	c->nplaces = 0;
+	c->is_queued = false;
+}
+
+/* A call is answered, and no waiter any more. */
+void
+queue_end(call *c)
+{
+	queue_leave(c);
 	if (c->by_connection.place == NULL)
 		return;
 	hash_remove(&by_connection, &c->by_connection);
-	nwaiters--;
+	account_to_count(c->account)->waiters--;
 }
 
 /*
@@ -219,10 +260,25 @@ queue_return(call *c)
 	take_place(&c->one, q, true);
 	c->places = &c->one;
 	c->nplaces = 1;
-	nwaiters++;
-	hash_add(&by_connection, &c->by_connection, c->asked->caller->connection_id);
+	c->is_queued = true;
+	enter(c);
 	queue_set_due(q, 0);
 	return true;
+}
+
+/* All waiters fail. */
+void
+queue_refuse_all(const char *sqlstate, const char *message)
+{
+	heap_item  *first;
+
+	while ((first = heap_first(&dues)) != NULL)
+	{
+		queue	   *q = heap_object(queue, due, first);
+		place	   *p = q->line.head != NULL ? q->line.head : q->watchers.head;
+
+		calls_refuse(p->call, sqlstate, "%s", message);
+	}
 }
 
 /*
@@ -254,7 +310,7 @@ queue_waiter_of(uint64_t connection_id)
 	{
 		call	   *c = hash_object(call, by_connection, link);
 
-		if (c->asked->kind != DLOCK_CALL_WAIT)
+		if (c->asked->kind != DLOCK_CALL_WAIT && c->nplaces > 0)
 			return c;
 	}
 	return NULL;
@@ -265,49 +321,45 @@ queue_waiter_of(uint64_t connection_id)
  * ----------------------------------------------------------------
  */
 
-/* Add a waiter for a name; position 0: NULL. */
-static void
-add_waiter(lease_text *text, const dlock_caller *reader, const call *c,
-		   lease_bytes name, size_t position)
+/* Add an account as it is shown. */
+void
+account_add_json(lease_text *text, const account *account)
 {
-	lease_bytes user = c->account->user;
-	lease_bytes host = c->account->host;
-	bool		visible = reader == NULL || dlock_is_caller(reader, user, host);
-	char		account[DLOCK_USER_SIZE + DLOCK_HOST_SIZE];
+	char		shown[DLOCK_USER_SIZE + DLOCK_HOST_SIZE];
 
-	lease_text_add(text, text->length > 1 ? ", {" : "{");
-	lease_text_add_hex(text, "name_hex", name);
-	lease_text_add_hex(text, "user_hex", user);
-	lease_text_add_hex(text, "host_hex", host);
+	snprintf(shown, sizeof(shown), "%s@%s", account->user.data, account->host.data);
+	dlock_add_json(text, dlock_bytes_of(shown));
+}
+
+/* Add a waiter for a name: an array, which the view takes apart; position 0: NULL. */
+static void
+add_waiter(lease_text *text, const call *c, lease_bytes name, size_t position)
+{
+	lease_text_add(text, text->length > 1 ? ", [" : "[");
+	dlock_add_json_or_hex(text, name);
+	lease_text_add(text, ", ");
 	if (c->asked->kind == DLOCK_CALL_WAIT)
-		lease_text_add(text, "\"owner_hex\": null, \"mode\": null, ");
+		lease_text_add(text, "null, null, ");
 	else
 	{
-		lease_text_add_hex(text, "owner_hex", visible ? c->request.owner :
-						   dlock_bytes_of(DLOCK_MASK));
-		lease_text_add(text, "\"mode\": \"%s\", ", lease_mode_name(c->request.mode));
+		dlock_add_json_or_hex(text, c->request.owner);
+		lease_text_add(text, ", \"%s\", ", lease_mode_name(c->request.mode));
 	}
 	if (position > 0)
-		lease_text_add(text, "\"position\": %zu, ", position);
+		lease_text_add(text, "%zu, ", position);
 	else
-		lease_text_add(text, "\"position\": null, ");
-	lease_text_add(text, "\"waiting_since_us\": %" PRId64 ", \"account\": ",
-				   c->waiting_since_us);
-	snprintf(account, sizeof(account), "%s@%s", user.data, host.data);
-	dlock_add_json(text, dlock_bytes_of(account));
-	if (visible)
-		lease_text_add(text, ", \"connection_id\": %" PRIu64 "}",
-					   c->asked->caller->connection_id);
-	else
-		lease_text_add(text, ", \"connection_id\": null}");
+		lease_text_add(text, "null, ");
+	lease_text_add(text, "%" PRId64 ", ", c->waiting_since_us);
+	account_add_json(text, c->account);
+	lease_text_add(text, ", %" PRIu64 "]", c->asked->caller->connection_id);
 }
 
 /*
- * All waiters, as far as a reader may know of them, queue by queue: see
- * dlock_engine_waiters().  NULL if memory is short.
+ * All waiters, queue by queue, for the view, which masks what its reader may not see.  NULL
+ * if memory is short.
  */
 char *
-queue_json(const dlock_caller *reader)
+queue_json(void)
 {
 	lease_text	text = {0};
 
@@ -318,10 +370,18 @@ queue_json(const dlock_caller *reader)
 		size_t		position = 0;
 
 		for (const place *p = q->line.head; p != NULL; p = p->next)
-			add_waiter(&text, reader, p->call, state_name_bytes(q->name), ++position);
+			add_waiter(&text, p->call, state_name_bytes(q->name), ++position);
 		for (const place *p = q->watchers.head; p != NULL; p = p->next)
-			add_waiter(&text, reader, p->call, state_name_bytes(q->name), 0);
+			add_waiter(&text, p->call, state_name_bytes(q->name), 0);
 	}
+	for (size_t i = 0; i < by_connection.nslots; i++)
+		for (const hash_link *link = by_connection.slots[i]; link != NULL; link = link->next)
+		{
+			const call *c = hash_object(call, by_connection, link);
+
+			if (c->nplaces == 0)
+				add_waiter(&text, c, c->asked->names[c->waits_for], 0);
+		}
 	lease_text_add(&text, "]");
 	if (text.failed)
 		lease_text_free(&text);

@@ -44,6 +44,7 @@ typedef struct session
 
 static hash_table sessions;
 static held *lost;				/* leases whose connection has ended */
+static int64_t renew_us = 0;	/* when to write that a lease lives; see session_renew() */
 
 /* MariaDB; both are set without the mutex. */
 static atomic_bool is_told = false; /* the plugin is active */
@@ -85,6 +86,7 @@ session_enter(held *h)
 		h->session_place != NULL)
 		return;
 	s = find_session(h->connection_id);
+	renew_us = 0;
 	put_first(s != NULL ? &s->leases : &lost, h);
 	if (s == NULL)
 		buffer_wake_before(0);
@@ -151,6 +153,31 @@ bool
 session_any_lost(void)
 {
 	return lost != NULL;
+}
+
+/*
+ * In a cluster the other nodes know no more of a session's lease than its time to live:
+ * write that it lives, each third of that.  Returns when to do it again.
+ */
+int64_t
+session_renew(int64_t now_us)
+{
+	if (now_us < renew_us)
+		return renew_us;
+	renew_us = INT64_MAX;
+	for (size_t i = 0; i < sessions.nslots; i++)
+		for (hash_link *link = sessions.slots[i]; link != NULL; link = link->next)
+			for (held *h = hash_object(session, by_id, link)->leases; h != NULL;
+				 h = h->session_next)
+			{
+				if (h->deadline_us - now_us < h->ttl_us * 2 / 3 && !decide_extend(h, now_us))
+				{
+					buffer_undo(NULL);
+					return now_us + LIST_LOOK_US;
+				}
+				renew_us = lease_earlier(renew_us, h->deadline_us - h->ttl_us * 2 / 3);
+			}
+	return renew_us;
 }
 
 /* End some of them. */

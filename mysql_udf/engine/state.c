@@ -33,6 +33,7 @@ static hash_table by_owner;
 static hash_table guards;
 static heap deadlines;
 static heap rows;				/* the oldest first */
+static uint64_t shuffles = 0;
 static uint64_t live_bytes;		/* of the log, if nothing else were in it */
 
 /* Prepare, before anything is held: false if memory is short. */
@@ -48,6 +49,13 @@ size_t
 state_count(void)
 {
 	return by_token.count;
+}
+
+/* How many more leases an account may take. */
+size_t
+state_room_for(const account *account)
+{
+	return account_share(settings->max_leases, by_token.count, account->leases);
 }
 
 /* ----------------------------------------------------------------
@@ -141,6 +149,16 @@ state_owned(lease_bytes owner, const account *account, const held *after)
 	return NULL;
 }
 
+/*
+ * How often the leases of an owner may have come into another order.  Otherwise state_owned()
+ * gives the newest first.
+ */
+uint64_t
+state_shuffles(void)
+{
+	return shuffles;
+}
+
 /* The lease whose deadline comes first, or NULL. */
 held *
 state_first_due(void)
@@ -189,6 +207,7 @@ enter_held(held *h)
 	heap_add(&deadlines, &h->due, h->deadline_us);
 	heap_add(&rows, &h->oldest, h->oldest.due_us);
 	live_bytes += h->bytes;
+	account_to_count(h->account)->leases++;
 	h->next = h->name->leases;
 	h->place = &h->name->leases;
 	if (h->next != NULL)
@@ -212,6 +231,7 @@ leave_held(held *h)
 	heap_remove(&deadlines, &h->due);
 	heap_remove(&rows, &h->oldest);
 	live_bytes -= h->bytes;
+	account_to_count(h->account)->leases--;
 	*h->place = h->next;
 	if (h->next != NULL)
 		h->next->place = h->place;
@@ -492,6 +512,7 @@ state_see(state_name *name, uint64_t token, uint32_t version)
 void
 state_restore(state_copies *copies)
 {
+	shuffles += copies->newest != NULL;
 	while (copies->newest != NULL)
 	{
 		state_copy *copy = pop_copy(copies);
@@ -524,6 +545,22 @@ state_forget(state_copies *copies)
 	}
 }
 
+/*
+ * A buffer is in the log, but it is not known whether it is durable.  Nothing undoes its
+ * changes any more; looks see what was before them, until "kept" is forgotten.
+ */
+void
+state_keep(state_copies *kept, state_copies *copies)
+{
+	state_copy **end = &copies->newest;
+
+	while (*end != NULL)
+		end = &(*end)->next;
+	*end = kept->newest;
+	kept->newest = copies->newest;
+	copies->newest = NULL;
+}
+
 /* The oldest copy of a lease, or NULL. */
 static const state_copy *
 oldest_copy(const state_name *name, uint64_t token)
@@ -539,7 +576,7 @@ oldest_copy(const state_name *name, uint64_t token)
 
 /*
  * Visit the leases of a name as looks see them: what is durable, less what was given back
- * and answered.
+ * and answered; but of that the guards are left.
  */
 void
 state_look(const state_name *name,
@@ -547,20 +584,39 @@ state_look(const state_name *name,
 		   void *context)
 {
 	for (const held *h = name->leases; h != NULL; h = h->next)
-		if (name->copies == NULL || oldest_copy(name, h->token) == NULL)
+	{
+		const state_copy *copy = name->copies != NULL ? oldest_copy(name, h->token) : NULL;
+
+		if (copy == NULL || (h->gone && copy->was != NULL && copy->seen == 0))
 			visit(h, h->version, context);
+	}
 	for (const state_copy *copy = name->copies; copy != NULL;
 		 copy = copy->name_next)
 		if (copy->seen > 0 && oldest_copy(name, copy->token) == copy)
 			visit(copy->was, copy->seen, context);
 }
 
-/* The same of all names. */
-void
-state_look_all(void (*visit) (const held *h, uint32_t version, void *context),
-			   void *context)
+/* In how many parts all names are to be looked at, with some "each" leases. */
+size_t
+state_parts(size_t each)
 {
-	for (size_t i = 0; i < names.nslots; i++)
+	size_t		parts = 1;
+
+	while (parts < names.nslots && by_token.count / parts > each)
+		parts *= 2;
+	return parts;
+}
+
+/*
+ * The same of one part of all names, of as many as state_parts() said at some time.  The
+ * parts have the same names whatever comes and goes: by their hash.
+ */
+void
+state_look_part(size_t part, size_t parts,
+				void (*visit) (const held *h, uint32_t version, void *context),
+				void *context)
+{
+	for (size_t i = part; i < names.nslots; i += parts)
 		for (const hash_link *link = names.slots[i]; link != NULL; link = link->next)
 			state_look(hash_object(state_name, by_name, link), visit, context);
 }
@@ -576,6 +632,7 @@ state_clear(void)
 {
 	heap_item  *first;
 
+	shuffles++;
 	while ((first = heap_first(&deadlines)) != NULL)
 	{
 		held	   *h = heap_object(held, due, first);

@@ -1,7 +1,8 @@
 /*
  * upkeep.c
- *	  What happens each second, on a connection of its own: settings, the state of the
- *	  server, and the deletion of old rows of the log.
+ *	  What happens each second, on a connection of its own: settings and who may call, the
+ *	  state of the server, and the deletion of old rows of the log; and the lines for the
+ *	  server's log.
  *
  * It never stands in the way of an append.
  *
@@ -9,7 +10,9 @@
  */
 #include "engine.h"
 
+#include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <time.h>
 
 #include "connection.h"
@@ -18,39 +21,152 @@
 #define INTERVAL_US		1000000
 #define STEP_US			50000
 
+/* Bytes of lines for the server's log; more are left out. */
+#define LINES_MOST		(1 << 20)
+
 static connection own = {.wire = -1};
 static atomic_bool hurries = false;
 
-/* A setting was read. */
+/* Whoever reads the settings; taken before the engine's mutex. */
+static pthread_mutex_t reading = PTHREAD_MUTEX_INITIALIZER;
+
+/* With the engine's mutex. */
+static lease_text lines;		/* for the server's log, each with its end mark */
+static size_t left_out = 0;		/* for which there was no room */
+static uint64_t listing = 0;	/* the accounts of the last list have this number; */
+static bool lists_any = false;	/* it was not empty */
+
+/* ----------------------------------------------------------------
+ * What operators set
+ * ----------------------------------------------------------------
+ */
+
+/* Send a query to the library's own tables. */
 static lease_status
-read_settings(connection *c)
+ask(connection *c, const char *text, MYSQL_RES **result)
 {
 	lease_text	query = {0};
-	MYSQL_RES  *result;
-	MYSQL_ROW	row;
-	lease_status status;
 
-	lease_text_add(&query, "SELECT name, value FROM dlock.settings");
-	status = connection_query(c, &query, &result);
-	if (status != LEASE_STATUS_OK)
-		return status;
-	engine_lock();
-	lease_settings_forget();
-	while ((row = mysql_fetch_row(result)) != NULL)
-		lease_settings_take(row[0], row[1]);
-	lease_settings_use();
-	engine_unlock();
-	mysql_free_result(result);
-	return LEASE_STATUS_OK;
+	lease_text_add(&query, "%s", text);
+	return connection_query(c, &query, result);
 }
 
-/* Read the settings for the first time, if they never were. */
+/* The list of those who may call has been read; NULL: there is none. */
+static void
+use_callers(MYSQL_RES *result)
+{
+	MYSQL_ROW	row;
+
+	listing++;
+	lists_any = result != NULL && mysql_num_rows(result) > 0;
+	while (result != NULL && (row = mysql_fetch_row(result)) != NULL)
+	{
+		const account *a = image_account_get(dlock_bytes_of(row[0]),
+											 dlock_bytes_of(row[1]));
+
+		if (a != NULL)
+			((account *) a)->listed = listing;
+	}
+}
+
+/* Say whether an account may call: if it is in the list, or nobody is. */
+bool
+upkeep_lists(const account *account)
+{
+	return !lists_any || account->listed == listing;
+}
+
+/* Read the settings, and who may call. */
+static void
+read_settings(connection *c)
+{
+	MYSQL_RES  *values;
+	MYSQL_RES  *callers;
+	MYSQL_ROW	row;
+	int64_t		before_us;
+
+	if (ask(c, "SELECT name, value FROM dlock.settings", &values) != LEASE_STATUS_OK)
+		return;
+	if (ask(c, "SELECT CAST(user AS BINARY), CAST(host AS BINARY) FROM dlock.callers",
+			&callers) == LEASE_STATUS_OK || c->is_missing)
+	{
+		pthread_mutex_lock(&reading);
+		lease_settings_forget();
+		while ((row = mysql_fetch_row(values)) != NULL)
+			lease_settings_take(row[0], row[1]);
+		engine_lock();
+		before_us = settings->reap_interval_us;
+		use_callers(callers);
+		lease_settings_use();
+		if (settings->reap_interval_us < before_us)
+			buffer_wake_before(0);
+		engine_unlock();
+		pthread_mutex_unlock(&reading);
+		mysql_free_result(callers);
+	}
+	mysql_free_result(values);
+}
+
+/* Read them for the first time, if they never were. */
 void
 upkeep_read_settings(connection *c)
 {
 	if (!lease_settings_are_read())
-		(void) read_settings(c);
+		read_settings(c);
 }
+
+/* ----------------------------------------------------------------
+ * The server's log
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * Have a line written to the server's log, by upkeep: the log's disk, or whoever reads the
+ * log, may stand still.
+ */
+void
+upkeep_log(const char *format,...)
+{
+	va_list		arguments;
+
+	if (lines.length > LINES_MOST)
+	{
+		left_out++;
+		return;
+	}
+	va_start(arguments, format);
+	lease_text_add_list(&lines, format, arguments);
+	va_end(arguments);
+	lease_text_put(&lines, "", 1);
+}
+
+static void
+write_log(void)
+{
+	lease_text	text;
+	size_t		more;
+	char		line[64];
+
+	engine_lock();
+	text = lines;
+	more = left_out;
+	lines = (lease_text) {0};
+	left_out = 0;
+	engine_unlock();
+	for (size_t at = 0; at < text.length; at += strlen(text.data + at) + 1)
+		dlock_log(text.data + at);
+	if (more > 0)
+	{
+		snprintf(line, sizeof(line), "dlock: %zu more lines were left out here", more);
+		dlock_log(line);
+	}
+	lease_text_free(&text);
+}
+
+/* ----------------------------------------------------------------
+ * The server
+ * ----------------------------------------------------------------
+ */
 
 /* A connection is there. */
 static void
@@ -95,13 +211,13 @@ clean(log_connection *wire)
 
 	engine_lock();
 	at = buffer_position();
-	known = buffer_is_known();
+	known = buffer_may_clean();
 	engine_unlock();
 	result = known ? log_clean(wire, &cleaning, &at, lease_now()) : LOG_OK;
-	if (result == LOG_LOST)
+	if (result == LOG_LOST && wire->code >= 2000)
 	{
 		log_disconnected(wire);
-		own.mysql = NULL;
+		wire->mysql = NULL;
 	}
 	else if (result == LOG_GONE)
 	{
@@ -116,10 +232,12 @@ clean(log_connection *wire)
 static void
 look_at_server(void)
 {
-	if (connection_look(&own) != LEASE_STATUS_OK)
+	server_state state;
+
+	if (!server_look(&own, &state))
 		return;
 	engine_lock();
-	buffer_note_server(own.is_read_only || own.is_following, own.is_clustered);
+	buffer_note_server(&state);
 	engine_unlock();
 }
 
@@ -139,10 +257,10 @@ upkeep_main(void *argument)
 
 	for (;;)
 	{
-		if (own.mysql == NULL && connection_open(&own) == LEASE_STATUS_OK)
+		if ((own.mysql == NULL || wire.mysql == NULL) && connection_open(&own) == LEASE_STATUS_OK)
 			wire = (log_connection) {.mysql = own.mysql};
 		if (own.mysql != NULL)
-			(void) read_settings(&own);
+			read_settings(&own);
 		if (own.mysql != NULL)
 			look_at_server();
 		if (own.mysql != NULL)
@@ -156,6 +274,7 @@ upkeep_main(void *argument)
 			engine_lock();
 			buffer_watch();
 			engine_unlock();
+			write_log();
 		}
 	}
 	return NULL;

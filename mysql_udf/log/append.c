@@ -9,7 +9,8 @@
  * that append the same number get each other's duplicate key.
  *
  * An error of the statement says little: it may have been lost on its way, or have been
- * committed, or go on in the server without its connection.  So none is looked at.  The
+ * committed, or go on in the server without its connection.  So none is looked at, but for
+ * those that say that the statement was not even begun.  The
  * tail tells what has happened, and if it does not, the same rows are appended again: if an
  * earlier attempt takes place after all, the later one fails, and the tail has these rows.
  *
@@ -17,6 +18,7 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
+#define _GNU_SOURCE				/* asprintf() */
 #include "log_table.h"
 
 #include <inttypes.h>
@@ -156,8 +158,12 @@ prepare_append(log_connection *c)
 		note_error(c, 0, "53200", "out of memory");
 		return false;
 	}
-	return mysql_stmt_prepare(c->append, APPEND, strlen(APPEND)) == 0 ||
-		append_failed(c);
+	if (mysql_stmt_prepare(c->append, APPEND, strlen(APPEND)) == 0)
+		return true;
+	append_failed(c);
+	mysql_stmt_close(c->append);
+	c->append = NULL;
+	return false;
 }
 
 /*
@@ -259,6 +265,13 @@ read_tail(log_connection *c, const log_position *position, uint64_t me,
 	return answer;
 }
 
+/* Say whether an error is one of a statement that was not even begun: what it names is missing. */
+static bool
+is_not_executed(unsigned int code)
+{
+	return code == 1146 || code == 1049 || code == 1054;
+}
+
 /*
  * Append a sealed batch behind a position, as the run "me", and execute the statements in
  * "also" in the same transaction, which may be one that is under way.  Unless the batch was
@@ -274,6 +287,8 @@ log_append(log_connection *c, const log_position *position, uint64_t me,
 	if (append_all(c, position, me, batch, also, nalso))
 		return LOG_APPENDED;
 	log_rollback(c);
+	if (is_not_executed(c->code))
+		return LOG_NOTHING;
 	result = read_tail(c, position, me, batch);
 	/* whatever has gone wrong, it was no conflict: begin with a new statement */
 	if (result == LOG_NOTHING && c->append != NULL)
@@ -282,6 +297,46 @@ log_append(log_connection *c, const log_position *position, uint64_t me,
 		c->append = NULL;
 	}
 	return result;
+}
+
+/* Read rows of guards, and say how many there are: false if that has failed. */
+static bool
+count_guards(log_connection *c, const char *numbers, const char *how, uint64_t *count)
+{
+	char	   *query = NULL;
+	int			length = asprintf(&query, "SELECT number FROM dlock.guards WHERE number IN (%s)%s",
+								  numbers, how);
+	MYSQL_RES  *result;
+
+	if (length < 0)
+		return false;
+	result = log_query(c, query, false);
+	free(query);
+	*count = result != NULL ? mysql_num_rows(result) : 0;
+	mysql_free_result(result);
+	return result != NULL;
+}
+
+/*
+ * Begin the transaction of an append that ends guards, by locking their rows.  Who has locked
+ * one guards all the same: then nothing may be appended.  LOG_OK: append now.
+ */
+log_result
+log_lock_guards(log_connection *c, const char *numbers)
+{
+	uint64_t	locked;
+	uint64_t	all;
+	bool		known;
+
+	clear_error(c);
+	c->in_transaction = LOG_EXECUTE(c, "START TRANSACTION");
+	known = c->in_transaction &&
+		count_guards(c, numbers, " FOR UPDATE SKIP LOCKED", &locked) &&
+		count_guards(c, numbers, "", &all);
+	if (known && locked == all)
+		return LOG_OK;
+	log_rollback(c);
+	return known ? LOG_GUARDED : c->code >= 2000 && c->code < 3000 ? LOG_LOST : LOG_NOTHING;
 }
 
 /* The rows of a batch have been appended, or found: it is the position now. */

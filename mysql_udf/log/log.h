@@ -292,6 +292,9 @@ typedef enum log_result
 								 * then the server is read-only */
 	LOG_OTHERS,					/* another run's row is there */
 
+	/* log_lock_guards() */
+	LOG_GUARDED,				/* a transaction has locked one of these rows */
+
 	/* log_follow(), log_load(), log_clean() */
 	LOG_OK,
 	LOG_HOLE,					/* a row is missing, and later ones are there */
@@ -327,6 +330,7 @@ typedef log_visit (*log_visitor) (void *context, const log_row *row);
 extern log_result log_append(log_connection *c, const log_position *position,
 							 uint64_t me, const log_batch *batch,
 							 const lease_bytes *also, size_t nalso);
+extern log_result log_lock_guards(log_connection *c, const char *numbers);
 extern void log_passed(log_position *position, uint64_t me,
 					   const log_batch *batch);
 extern void log_disconnected(log_connection *c);

@@ -38,6 +38,37 @@
 /* 2020-01-01 00:00 UTC, as a TimestampTz: 7305 days after 2000-01-01. */
 #define TOKEN_EPOCH		(INT64CONST(7305) * USECS_PER_DAY)
 
+/*
+ * Say whether the table has been activated in this database, by this server or
+ * one before it.  If not, none of its entries is this database's.
+ *
+ * A process looks into the file once, also if shared memory knows it: the database may
+ * be a new one, with the OID and the files of one that was dropped.
+ */
+bool
+lease_activate_was_done(Relation rel)
+{
+	static RelFileNumber known = InvalidRelFileNumber;
+	LeaseMeta	meta;
+
+	if (known == compat_relation_file(rel))
+		return true;
+	if (!lease_trie_exists(rel))
+		return false;
+	lease_meta_read(rel, &meta);
+	if (meta.database != MyDatabaseId)
+		return false;
+	known = compat_relation_file(rel);
+	return true;
+}
+
+/* Say whether this server has activated the table's file. */
+static bool
+is_active(Relation rel, const LeaseDatabase *db)
+{
+	return db->file == compat_relation_file(rel) && lease_activate_was_done(rel);
+}
+
 /* The wall clock, as lease_take_over() wants it. */
 static int64
 wall_clock(void)
@@ -178,7 +209,7 @@ activate_if_needed(Relation rel, LeaseDatabase *db, bool waited, bool at_once)
 {
 	int64		wait_us = 0;
 
-	if (db->file != compat_relation_file(rel))
+	if (!is_active(rel, db))
 	{
 		LOCKTAG		tag;
 
@@ -188,7 +219,7 @@ activate_if_needed(Relation rel, LeaseDatabase *db, bool waited, bool at_once)
 		if (LockAcquire(&tag, ExclusiveLock, false, at_once) ==
 			LOCKACQUIRE_NOT_AVAIL)
 			return LEASE_TAKEOVER_WAIT_US;
-		if (db->file != compat_relation_file(rel))
+		if (!is_active(rel, db))
 			wait_us = activate(rel, db, waited);
 		LockRelease(&tag, ExclusiveLock, false);
 		if (wait_us == 0)
@@ -237,22 +268,4 @@ lease_activate_at_once(Relation rel)
 	LeaseDatabase *db = lease_state_database();
 
 	return activate_if_needed(rel, db, false, true) == 0 ? db : NULL;
-}
-
-/*
- * Say whether the table has been activated in this database, by this server or
- * one before it.  If not, none of its entries is this database's.
- */
-bool
-lease_activate_was_done(Relation rel)
-{
-	LeaseDatabase *db = lease_state_find();
-	LeaseMeta	meta;
-
-	if (db != NULL && db->file == compat_relation_file(rel))
-		return true;
-	if (!lease_trie_exists(rel))
-		return false;
-	lease_meta_read(rel, &meta);
-	return meta.database == MyDatabaseId;
 }

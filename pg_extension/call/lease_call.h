@@ -29,6 +29,8 @@ typedef struct RowPlace
 	OffsetNumber offset;
 	XLogRecPtr	lsn;			/* of its page */
 	Oid			role;			/* of the holder */
+	uint32		chain;			/* the next row with a token like this; see
+								 * lease_rows.c */
 } RowPlace;
 
 /* One call of a function, over all its attempts. */

@@ -108,11 +108,12 @@ lease_look_count_held(void)
 {
 	Relation	rel = lease_relation_open(AccessShareLock);
 	LeaseDatabase *db = lease_state_find();
-	bool		kept = db != NULL && db->file == compat_relation_file(rel);
+	bool		done = lease_activate_was_done(rel);
+	bool		kept = done && db != NULL && db->file == compat_relation_file(rel);
 	uint64		cursor = 0;
 	uint64		count = 0;
 
-	if (!lease_activate_was_done(rel))
+	if (!done)
 		cursor = LEASE_POSITION_END;
 	else if (kept)
 		cursor = pg_atomic_read_u64(&db->held_cursor);

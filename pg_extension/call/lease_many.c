@@ -12,6 +12,9 @@
  * part of them.  If one is busy, nothing has changed; to wait, the call watches
  * that one name, holding nothing, and then looks at all of them again.
  *
+ * A name whose rows may be many is looked at alone first: to read them takes long, and
+ * keeps others from all buckets that are locked.  With live rows, it is busy as a rule.
+ *
  * It makes room beforehand, since that unlocks buckets.  If the room does not
  * suffice after all, the call gives back what it has taken, and only then makes
  * more: that may fail, on a full disk.
@@ -205,6 +208,7 @@ typedef struct AllName
 	uint32		hash;
 	Buffer		bucket;			/* InvalidBuffer: same as the name before */
 	bool		is_held;		/* somebody holds it, or its rows may be many */
+	bool		was_alone;		/* it was looked at alone */
 } AllName;
 
 static int
@@ -216,9 +220,18 @@ compare_all_names(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Lock the buckets of all names. */
+/* The look at a name alone, or if that is ALL at all names. */
+#define ALL		(-1)
+
+static bool
+is_looked_at(int alone, int i)
+{
+	return alone == ALL || alone == i;
+}
+
+/* Lock the buckets of the names that are looked at. */
 static void
-lock_all(ManyCall *many, AllName *all)
+lock_all(ManyCall *many, AllName *all, int alone)
 {
 	Relation	rel = many->call.rel;
 	Buffer		bucket = InvalidBuffer;
@@ -226,7 +239,9 @@ lock_all(ManyCall *many, AllName *all)
 	for (int i = 0; i < many->count; i++)
 	{
 		all[i].bucket = InvalidBuffer;
-		if (i == 0)
+		if (!is_looked_at(alone, i))
+			continue;
+		if (!BufferIsValid(bucket))
 			bucket = lease_trie_lock(rel, all[i].hash, BUFFER_LOCK_EXCLUSIVE);
 		else if (lease_page_is_bucket_for(lease_page_special(BufferGetPage(bucket)),
 										  all[i].hash))
@@ -273,15 +288,16 @@ row_size(const LeaseCall *call)
 }
 
 /*
- * Look whether all names can be taken, taking none.  Returns the place of the first
- * that cannot, at which the call is then, or count. -1: all is unlocked, look again.
+ * Look whether all names can be taken, or the one that is looked at alone, taking none.
+ * Returns the place of the first that cannot, at which the call is then, or count. -1:
+ * all is unlocked, look again; perhaps at another, or ALL.
  *
  * Before that, names whose queues are due are served, so that nobody waits for a
  * name that is free.  Room for all rows to come is made here, as far as that is
  * easily done.
  */
 static int
-find_busy(ManyCall *many, AllName *all, int *room_attempts)
+find_busy(ManyCall *many, AllName *all, int *alone, int *room_attempts)
 {
 	LeaseCall  *call = &many->call;
 	Buffer		bucket = InvalidBuffer;
@@ -292,7 +308,16 @@ find_busy(ManyCall *many, AllName *all, int *room_attempts)
 		LeaseAnswer answer;
 		Buffer		room;
 
+		if (!is_looked_at(*alone, i))
+			continue;
 		go_to_name(many, &all[i], &bucket);
+		if (!all[i].was_alone && lease_trie_has_chain(bucket, call->hash))
+		{
+			unlock_all(many, all, InvalidBuffer);
+			all[i].was_alone = true;
+			*alone = i;
+			return -1;
+		}
 		if (!lease_call_serve(call, bucket, true))
 		{
 			unlock_all(many, all, bucket);
@@ -334,7 +359,11 @@ find_busy(ManyCall *many, AllName *all, int *room_attempts)
 		if (room != bucket)
 			UnlockReleaseBuffer(room);
 	}
-	return many->count;
+	if (*alone == ALL)
+		return many->count;
+	*alone = ALL;
+	unlock_all(many, all, InvalidBuffer);
+	return -1;
 }
 
 /*
@@ -400,6 +429,7 @@ try_all(ManyCall *many, AllName *all, bool may_wait)
 {
 	LeaseCall  *call = &many->call;
 	int			room_attempts = 0;
+	int			alone = ALL;
 	int			busy;
 
 	for (int i = 0; i < many->count; i++)
@@ -413,8 +443,8 @@ try_all(ManyCall *many, AllName *all, bool may_wait)
 
 		CHECK_FOR_INTERRUPTS();
 		begin_round(many);
-		lock_all(many, all);
-		busy = find_busy(many, all, &room_attempts);
+		lock_all(many, all, alone);
+		busy = find_busy(many, all, &alone, &room_attempts);
 		if (busy == many->count)
 		{
 			DLOCK_CRASH_POINT("all: about to take");

@@ -275,13 +275,28 @@ lease_rows_pinned(const LeaseGuard *guard, int pid)
 	return holder;
 }
 
+/* Find rows by their tokens in so many chains, which end with NO_ROW. */
+#define TOKEN_CHAINS	256
+#define NO_ROW			PG_UINT32_MAX
+
+/* Put a row into the chain of its token. */
+static void
+chain_row(LeaseCall *call, uint32 *chains, uint32 row)
+{
+	uint32	   *chain = &chains[call->holders[row].token % TOKEN_CHAINS];
+
+	call->places[row].chain = *chain;
+	*chain = row;
+}
+
 /* Add what a guard pins to the rows gathered. */
 static void
-gather_guard(LeaseCall *call, const LeaseGuard *guard)
+gather_guard(LeaseCall *call, uint32 *chains, const LeaseGuard *guard)
 {
 	lease_holder pinned = lease_rows_pinned(guard, call->requester.pid);
 
-	for (size_t i = 0; i < call->count; i++)
+	for (uint32 i = chains[guard->token % TOKEN_CHAINS]; i != NO_ROW;
+		 i = call->places[i].chain)
 	{
 		lease_holder *holder = &call->holders[i];
 
@@ -301,6 +316,23 @@ gather_guard(LeaseCall *call, const LeaseGuard *guard)
 	if (lease_same(pinned.owner, call->request.owner))
 		pinned.standing = find_standing(call, guard->role);
 	*append_row(call, InvalidBlockNumber) = pinned;
+	chain_row(call, chains, (uint32) call->count - 1);
+}
+
+/*
+ * Add what the guards of a queue pin.  Its partition is locked, in which other names
+ * are, and both guards and rows may be many: so no guard looks at all rows.
+ */
+static void
+gather_guards(LeaseCall *call, const LeaseQueue *queue)
+{
+	uint32		chains[TOKEN_CHAINS];
+
+	memset(chains, 0xff, sizeof(chains));	/* NO_ROW */
+	for (uint32 row = 0; row < call->count; row++)
+		chain_row(call, chains, row);
+	lease_list_foreach(LeaseGuard, guard, &queue->guards)
+		gather_guard(call, chains, guard);
 }
 
 /* Start an attempt on a bucket, which is locked. */
@@ -424,9 +456,8 @@ lease_rows_gather(LeaseCall *call, Buffer bucket, LeaseQueue *queue,
 						   gather_name, call);
 	if (many)
 		queue = lease_queue_lock(database, call->hash, call->name, mode);
-	if (queue != NULL)
-		lease_list_foreach(LeaseGuard, guard, &queue->guards)
-			gather_guard(call, guard);
+	if (queue != NULL && !lease_list_is_empty(&queue->guards))
+		gather_guards(call, queue);
 	return queue;
 }
 

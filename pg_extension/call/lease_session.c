@@ -53,6 +53,12 @@ typedef struct BoundLease
 	uint64		token;
 } BoundLease;
 
+/*
+ * How long the rows of leases that end are removed, milliseconds.  A session may have
+ * very many, and cannot be ended meanwhile.
+ */
+#define END_TIMEOUT	1000
+
 /* With fewer leases than this, a backend need not look which are gone. */
 #define PRUNE_MIN		64
 
@@ -145,11 +151,12 @@ has_bound(lease_kind kind)
 
 /*
  * Forget a kind's leases.  With "op", ends their rows by that first, if the table can
- * be opened without waiting; LEASE_REAP: leaves that to others.
+ * be opened without waiting, for END_TIMEOUT; LEASE_REAP: leaves that to others.
  */
 static void
 forget_all(lease_kind kind, lease_op op)
 {
+	int64		start_us = lease_clock_boot();
 	Relation	rel = NULL;
 	HASH_SEQ_STATUS status;
 	BoundLease *lease;
@@ -169,7 +176,7 @@ forget_all(lease_kind kind, lease_op op)
 
 		if (lease->kind != kind)
 			continue;
-		if (rel != NULL)
+		if (rel != NULL && !lease_clock_is_past(start_us, END_TIMEOUT))
 			lease_call_give_back(rel, (lease_bytes) {
 				lease->key.name, lease->key.name_length
 			}, lease->key.role, &request);

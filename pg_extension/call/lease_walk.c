@@ -25,6 +25,7 @@
 typedef struct WalkContext
 {
 	LeaseCall  *call;
+	uint64		owner;			/* the hash of its owner */
 	int64		target_us;		/* LEASE_RENEW: the new deadline */
 	List	   *unserved;		/* names whose queues are to be served */
 	uint64		affected;
@@ -54,6 +55,18 @@ gather_walked(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 	holder = lease_rows_add(call, buffer, offset, entry);
 	if (lease_apply(&call->request, holder, 1, call->now_us).changed == 0)
 		call->count--;
+}
+
+/* Pass over an overflow page without rows of the walk's owner. */
+static bool
+pass_page(Buffer buffer, void *context)
+{
+	WalkContext *walk = context;
+	LeaseCall  *call = walk->call;
+
+	return call->request.op != LEASE_REAP &&
+		BufferGetBlockNumber(buffer) != call->bucket_block &&
+		!lease_crowd_may_own(call->rel, buffer, walk->owner);
 }
 
 /*
@@ -114,7 +127,7 @@ try_apply_block(WalkContext *walk, BlockNumber block)
 	lease_rows_start(call, bucket);
 	if (call->request.op == LEASE_RENEW)
 		call->request.ttl_us = Max(walk->target_us - call->now_us, 1);
-	lease_trie_visit(call->rel, bucket, NULL, gather_walked, walk);
+	lease_trie_visit_pages(call->rel, bucket, NULL, pass_page, gather_walked, walk);
 	if (OidIsValid(call->unknown_role))
 	{
 		UnlockReleaseBuffer(bucket);
@@ -129,7 +142,10 @@ try_apply_block(WalkContext *walk, BlockNumber block)
 
 	/* pages that a crash left empty, or a row that moved */
 	lease_trie_free_overflow(call->rel, bucket);
-	lease_trie_summarize(call->rel, bucket);
+	/* to read the rows of a chain takes long, and would find what it found before */
+	if (call->count > 0 || call->request.op == LEASE_REAP ||
+		lease_page_special(BufferGetPage(bucket))->next == InvalidBlockNumber)
+		lease_trie_summarize(call->rel, bucket);
 	walk->affected += call->count;
 	if (call->request.op != LEASE_REAP)
 		lease_count(call->db, call->request.op == LEASE_RENEW ?
@@ -158,6 +174,7 @@ lease_walk_owner(const lease_request *request)
 	lease_call_begin(&call, (lease_bytes) {NULL, 0}, request);
 	walk = (WalkContext) {
 		.call = &call,
+		.owner = owner,
 		.target_us = lease_clock_now(call.db) + request->ttl_us,
 	};
 	while (block < (blocks = lease_trie_blocks(call.rel)))

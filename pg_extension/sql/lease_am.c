@@ -307,6 +307,13 @@ copy_row(Buffer buffer, OffsetNumber offset, LeaseEntry *entry, void *context)
 	row->name = lease_entry_name(row->entry);
 }
 
+/* The guards of a name. */
+typedef struct GuardedName
+{
+	lease_bytes name;
+	List	   *guards;
+} GuardedName;
+
 /* Mark the row of a guard's lease; false: there is none. */
 static bool
 mark_guarded(LeaseScan *scan, lease_bytes name, const LeaseGuard *guard)
@@ -326,13 +333,15 @@ mark_guarded(LeaseScan *scan, lease_bytes name, const LeaseGuard *guard)
 }
 
 /*
- * Mark the bucket's rows that are guarded, and add a row for each guard that
- * has none, of the names that were guarded when the scan began.  The bucket is
- * locked: a guard without a row here has lost its lease.
+ * The guards of the names, in the bucket at the cursor, that were guarded when the scan
+ * began, as a list of GuardedName.  The bucket is locked: a guard without a row here has
+ * lost its lease.
  */
-static void
-add_guards(LeaseScan *scan, uint64 next)
+static List *
+copy_guards(LeaseScan *scan, uint64 next)
 {
+	List	   *copies = NIL;
+
 	for (; scan->next_guarded_name < list_length(scan->guarded_names);
 		 scan->next_guarded_name++)
 	{
@@ -340,7 +349,7 @@ add_guards(LeaseScan *scan, uint64 next)
 											scan->next_guarded_name);
 		uint32		position = lease_hash_position(key->hash);
 		lease_bytes name = {key->name, key->length};
-		ListCell   *cell;
+		GuardedName *copy;
 
 		if (position >= next)
 			break;
@@ -348,18 +357,31 @@ add_guards(LeaseScan *scan, uint64 next)
 		if (position < scan->cursor || !is_wanted(scan, name) ||
 			lease_trie_hash(scan->base.rs_rd, name) != key->hash)
 			continue;
-		foreach(cell, lease_queue_copy_guards(MyDatabaseId, key->hash, name))
+		copy = palloc(sizeof(GuardedName));
+		copy->name = name;
+		copy->guards = lease_queue_copy_guards(MyDatabaseId, key->hash, name);
+		copies = lappend(copies, copy);
+	}
+	return copies;
+}
+
+/* Mark the rows that are guarded, and add one for each guard that has none. */
+static void
+add_guards(LeaseScan *scan, const GuardedName *guarded)
+{
+	ListCell   *cell;
+
+	foreach(cell, guarded->guards)
+	{
+		const LeaseGuard *guard = lfirst(cell);
+
+		if (!mark_guarded(scan, guarded->name, guard))
 		{
-			const LeaseGuard *guard = lfirst(cell);
+			LeaseScanRow *row = add_row(scan);
 
-			if (!mark_guarded(scan, name, guard))
-			{
-				LeaseScanRow *row = add_row(scan);
-
-				row->guard = guard;
-				row->name = name;
-				row->guarded = true;
-			}
+			row->guard = guard;
+			row->name = guarded->name;
+			row->guarded = true;
 		}
 	}
 }
@@ -372,6 +394,8 @@ read_bucket(LeaseScan *scan)
 	MemoryContext old = MemoryContextSwitchTo(scan->memory);
 	uint64		next = scan->cursor;
 	Buffer		bucket;
+	List	   *guarded;
+	ListCell   *cell;
 
 	MemoryContextReset(scan->memory);
 	scan->rows = NIL;
@@ -379,8 +403,11 @@ read_bucket(LeaseScan *scan)
 	bucket = lease_trie_lock_at(rel, &next, BUFFER_LOCK_SHARE);
 	lease_trie_visit(rel, bucket, scan->name.length > 0 ? &scan->hash : NULL,
 					 copy_row, scan);
-	add_guards(scan, Min(next, scan->end));
+	guarded = copy_guards(scan, Min(next, scan->end));
 	UnlockReleaseBuffer(bucket);
+	/* both may be many */
+	foreach(cell, guarded)
+		add_guards(scan, lfirst(cell));
 	scan->cursor = next;
 	MemoryContextSwitchTo(old);
 }
@@ -473,10 +500,13 @@ is_lock_table(Relation rel)
 	snprintf(transient, sizeof(transient), "pg_temp_%u", original);
 	if (!OidIsValid(original) || strcmp(name, transient) != 0)
 		return false;
-	table = relation_open(original, NoLock);
+	/* anybody may have made a table with such a name, and has locked nothing */
+	table = RelationIdGetRelation(original);
+	if (table == NULL)
+		return false;
 	result = table->rd_tableam == &lease_am_methods &&
 		CheckRelationLockedByMe(table, AccessExclusiveLock, true);
-	relation_close(table, NoLock);
+	RelationClose(table);
 	return result;
 }
 

@@ -99,7 +99,8 @@ make_area(Anchor *anchor)
 
 	sizes = (LeaseAreaSettings) {
 		.databases = lease_max_databases,
-		.waiters = lease_max_waiters < 0 ? MaxBackends : lease_max_waiters,
+		/* of twice as many a role can have the half: as many as can be connected */
+		.waiters = lease_max_waiters < 0 ? 2 * MaxBackends : lease_max_waiters,
 		.guards = lease_max_guards,
 		.boot = lease_clock_identity(),
 	};

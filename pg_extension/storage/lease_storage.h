@@ -870,6 +870,8 @@ typedef struct LeaseCrowd
 /* lease_crowd.c */
 extern const LeaseCrowd *lease_crowd_of(Relation rel, Buffer buffer,
 										lease_bytes name);
+extern bool lease_crowd_may_own(Relation rel, Buffer buffer,
+								uint64 owner_hash);
 
 /* ----------------------------------------------------------------
  * What a backend may wait for while it has locked a page of the lock table.

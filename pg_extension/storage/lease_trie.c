@@ -24,11 +24,12 @@
  * When splitting cannot help, because the names on a full bucket and the new
  * one agree in LEASE_MAX_DEPTH bits (one name with many holders, as a rule),
  * the bucket gets overflow pages for names with these bits, its chain.  Other
- * names stay off the chain, so that it costs them nothing, and when they fill
- * the bucket it is split like any other: the chain goes as a whole to the side
- * that its bits say.  The content lock of a bucket protects its overflow pages:
- * to change one, a backend holds both locks exclusively; to follow the chain,
- * it needs only the bucket's lock.
+ * names stay off the chain, and when they fill the bucket it is split like any
+ * other: the chain goes as a whole to the side that its bits say.  Once a chain is
+ * long, its bucket is split until it has all of the chain's bits, since other names
+ * would have to wait while the chain is read.  The content lock of a bucket
+ * protects its overflow pages: to change one, a backend holds both locks
+ * exclusively; to follow the chain, it needs only the bucket's lock.
  *
  * Lock order: bucket, its overflow pages in order, a new page, metapage, a page
  * from the free list, directory page.  Nobody waits for a lock on a page of the
@@ -49,9 +50,6 @@
 #include "storage/lease_storage.h"
 
 #define CACHE_SLOTS		4096
-
-/* The cache is searched for buckets of this many depths, the deepest first. */
-#define CACHE_LEVELS	4
 
 /*
  * One use of a bucket in so many looks for its buffer in the shared table of
@@ -282,14 +280,14 @@ search_directory(Relation rel, uint32 hash)
 static KnownBucket *
 search_cache(uint32 hash)
 {
-	for (uint32 up = 0; up < CACHE_LEVELS && up <= cache.depth; up++)
+	/* the deepest first: an ancestor may have been split since */
+	for (int depth = (int) cache.depth; depth >= 0; depth--)
 	{
-		uint32		depth = cache.depth - up;
 		uint32		bucket = hash & lease_depth_mask(depth);
 		KnownBucket *known = &cache.slots[bucket % CACHE_SLOTS];
 
 		if (known->block != 0 && known->bucket == bucket &&
-			known->depth == depth)
+			known->depth == (uint32) depth)
 			return known;
 	}
 	return NULL;

@@ -26,6 +26,12 @@
 /* A new table has this many bits worth of buckets: 64 pages, half a megabyte. */
 #define START_DEPTH		6
 
+/*
+ * With so many overflow pages, a chain gets a bucket of its own, as far as splits go:
+ * what is done to its rows takes long, and other names of the bucket have to wait.
+ */
+#define LONG_CHAIN		8
+
 /* Make the metapage and the root bucket; "seed" 0: with a seed of its own. */
 static void
 create_root(Relation rel, uint64 seed)
@@ -358,7 +364,7 @@ compact_page(Relation rel, Buffer buffer, Size size)
 
 /*
  * Say whether a split can separate the names on a full bucket, its chain and a
- * new hash.  "others": there are also names that are not there now.
+ * new hash.  "others": there are also names that are not there now, or may come.
  */
 static bool
 can_separate(Relation rel, Buffer bucket, uint32 hash, bool others)
@@ -429,11 +435,24 @@ lease_trie_compact(Relation rel, Buffer bucket, uint32 hash, Size size)
 	return false;
 }
 
+/* Say whether a bucket, which is locked, has a long chain. */
+static bool
+has_long_chain(Relation rel, Buffer bucket)
+{
+	LeaseChain	walk = lease_chain_begin(rel, bucket, BUFFER_LOCK_SHARE);
+
+	while (walk.steps < LONG_CHAIN && lease_chain_next(&walk))
+		;
+	lease_chain_leave(&walk);
+	return walk.steps == LONG_CHAIN;
+}
+
 /* Add a page for an entry of this hash to a bucket, locked exclusively; unlock that. */
 static void
 add_page(Relation rel, Buffer bucket, uint32 hash, Size size)
 {
-	if (can_separate(rel, bucket, hash, size == LEASE_PAGE_MORE))
+	if (can_separate(rel, bucket, hash, size == LEASE_PAGE_MORE ||
+					 has_long_chain(rel, bucket)))
 		split_bucket(rel, bucket);
 	else
 		add_overflow(rel, bucket, hash);

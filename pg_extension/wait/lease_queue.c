@@ -72,7 +72,8 @@ typedef struct QueuePartition
  */
 typedef enum SharedPool
 {
-	FURTHER_PLACES,				/* to wait in, not the first of a call */
+	FIRST_PLACES,				/* to wait in, the first of each call */
+	FURTHER_PLACES,				/* all others */
 	FURTHER_GUARDS,				/* not the first of a transaction */
 	SHARED_POOLS
 } SharedPool;
@@ -89,7 +90,6 @@ typedef struct QueueShared
 	slock_t		mutex;			/* protects the free lists, the counts of what is
 								 * taken, all shares, and the serial */
 	LeaseLink	free_waiters;
-	int			nfirst;			/* places of calls that wait, the first of each */
 	LeaseLink	free_guards;
 	LeaseLink	free_queues;
 	int			taken[SHARED_POOLS];
@@ -115,22 +115,29 @@ static int	max_my_guards = 0;
  */
 
 /*
- * How many places there are besides the first of each call, for calls that wait for
- * any of several names: counted apart, so that such calls take none from waiters for
+ * How many places there are for the first of each call; and besides, for calls that wait
+ * for any of several names: counted apart, so that such calls take none from waiters for
  * one name.  And how many guards besides the first of each transaction, for which
  * there is always room.
  */
 static int
 pool_size(SharedPool pool)
 {
-	return pool == FURTHER_PLACES ? Max(lease_area_settings->waiters, 1024) :
-		lease_area_settings->guards;
+	switch (pool)
+	{
+		case FIRST_PLACES:
+			return lease_area_settings->waiters;
+		case FURTHER_PLACES:
+			return Max(lease_area_settings->waiters, 1024);
+		default:
+			return lease_area_settings->guards;
+	}
 }
 
 static int
 max_places(void)
 {
-	return lease_area_settings->waiters + pool_size(FURTHER_PLACES);
+	return pool_size(FIRST_PLACES) + pool_size(FURTHER_PLACES);
 }
 
 static int
@@ -206,8 +213,7 @@ lease_queue_attach(bool make)
 	queues = lease_area_take(max_queues(), sizeof(LeaseQueue));
 	chains = lease_area_take(chain_count(), sizeof(LeasePlace));
 	owners = lease_area_take(owner_counters(), sizeof(pg_atomic_uint32));
-	shares = lease_area_take(pool_size(FURTHER_PLACES) + pool_size(FURTHER_GUARDS),
-							 sizeof(RoleShare));
+	shares = lease_area_take(max_places() + pool_size(FURTHER_GUARDS), sizeof(RoleShare));
 	if (make)
 		make_shared(waiters, guards, queues);
 }
@@ -562,11 +568,8 @@ lease_queue_allocate_waiter(Oid role, bool further)
 	LeaseWaiter *waiter = NULL;
 
 	SpinLockAcquire(&shared->mutex);
-	if (further ? take_share(FURTHER_PLACES, role) :
-		shared->nfirst < lease_area_settings->waiters)
+	if (take_share(further ? FURTHER_PLACES : FIRST_PLACES, role))
 	{
-		if (!further)
-			shared->nfirst++;
 		waiter = take_free(LeaseWaiter, &shared->free_waiters);
 		waiter->serial = ++shared->last_serial;
 	}
@@ -582,7 +585,7 @@ lease_queue_allocate_waiter(Oid role, bool further)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("too many sessions wait for leases"),
-				 errdetail("\"dlock.max_waiters\" allows %d.",
+				 errdetail("\"dlock.max_waiters\" allows %d. A role can have half of what others leave.",
 						   lease_area_settings->waiters),
 				 errhint("Increase \"dlock.max_waiters\" and restart the server, or try again later.")));
 	waiter->queue = 0;
@@ -599,10 +602,7 @@ lease_queue_free_waiter(LeaseWaiter *waiter)
 {
 	Assert(waiter->queue == 0);
 	SpinLockAcquire(&shared->mutex);
-	if (waiter->further)
-		give_share(FURTHER_PLACES, waiter->role);
-	else
-		shared->nfirst--;
+	give_share(waiter->further ? FURTHER_PLACES : FIRST_PLACES, waiter->role);
 	lease_list_push_head(&shared->free_waiters, &waiter->link);
 	SpinLockRelease(&shared->mutex);
 }

@@ -512,7 +512,7 @@ sub mysql
 	sql(q{SELECT dlock_acquire('first', 'me', 600)}, q{SELECT dlock_release('first', 'me')}, 'SELECT dlock_stats_reset()');
 	well();
 	finds(doctor(), 'server', 'ok', $is_mariadb ? qr/\A\d+.*MariaDB.*account root\@localhost\z/ : qr/\AMySQL \d+/,
-		'library', 'ok', qr/\A\d/, q{the library's connection}, 'ok', qr/works/, q{the library's account}, 'ok', qr/\A$account\z/,
+		'library', 'ok', qr/\A\d/, q{the library's connection}, 'ok', qr/works/, q{the library's account}, 'ok', $is_mariadb ? qr/\A$account, with CONNECTION ADMIN, PROCESS\z/ : qr/\A$account\z/,
 		'innodb_flush_log_at_trx_commit', 'ok', qr/1/, 'max_waiters', 'ok', qr/\A0 wait; 1000 can/,
 		$is_mariadb ? ('log_bin', 'note', qr/off/) : ('sync_binlog', 'ok', qr/1/, 'binlog_format', 'ok', qr/ROW/));
 	finds(other_account(), map { ($_, 'note', qr/not seen/) } q{the library's account}, 'replication from another server',

@@ -57,7 +57,7 @@ for my $subcommand (@subcommands)
 my $source = text($page);
 my %section_of = (
 	(map { $_ => 'SINGLE CALLS' } qw(acquire renew release wait owner force-release)),
-	(map { $_ => 'TABLES' } qw(ls waiters stats)));
+	(map { $_ => 'TABLES' } qw(ls waiters stats log)));
 
 sub section
 {
@@ -123,7 +123,7 @@ is_deeply([ offers(qw(dlock run name --)) ], ['--'], 'completion: what ends the 
 
 # A folder of its own, to which the tree is copied, for the tree may not be written to.
 my $copy = tempdir(CLEANUP => 1);
-system("cp -R $tree/Makefile $tree/META.json $tree/cli $tree/clients $tree/core $copy/ && rm -rf $copy/cli/*.o $copy/cli/client $copy/clients/c/build") == 0
+system("cp -R $tree/Makefile $tree/META.json $tree/cli $tree/clients $tree/core $tree/mysql_udf $copy/ && rm -rf $copy/cli/*.o $copy/cli/client $copy/clients/c/build") == 0
   or die "could not copy the tree\n";
 my $bin = "$copy/bin";
 mkdir $bin or die "$bin: $!\n";

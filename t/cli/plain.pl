@@ -33,6 +33,10 @@ sub runs
 	return output($run);
 }
 
+# Sessions that have asked, have nothing, and will ask again.
+my $waiting = q{SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%CALL%dlock_acquire%' AND pid <> pg_backend_pid()
+	AND pid NOT IN (SELECT pid FROM dlock.locks WHERE pid IS NOT NULL)};
+
 # A command that goes on until the file is there.
 sub until_there
 {
@@ -50,7 +54,7 @@ sub one_runs
 	eventually(sub { holds_name('job') });
 	runs("$what: a second", 75, '', qr/is not free/, 'run', @options, 'job', '--', 'echo', 'ran');
 	my $waits = launch('run', '--wait', 'forever', @options, 'job', '--', 'echo', 'ran');
-	eventually(sub { query(q{SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%CALL%dlock_acquire%' AND state <> 'idle' AND pid <> pg_backend_pid()}) });
+	eventually(sub { query($waiting) });
 	ok(!defined has_ended($waits), "$what: a third waits");
 	write_text($file, '');
 	is(finish($first), 0, "$what: the first ends") or diag(errors($first));
@@ -117,7 +121,7 @@ sub electing
 	my $leads = launch('elect', '--ttl', '1m', 'leader', '--', 'sh', '-c', "echo leads >>$file; sleep 600");
 	eventually(sub { holds_name('leader') && lines_of($file) == 1 });
 	my $next = launch('elect', '--ttl', '1m', 'leader', '--', 'sh', '-c', "echo next >>$file; sleep 600");
-	eventually(sub { query(q{SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%CALL%dlock_acquire%' AND state <> 'idle' AND pid <> pg_backend_pid()}) });
+	eventually(sub { query($waiting) });
 	kill 'TERM', $leads->{pid};
 	finish($leads);
 	eventually(sub { lines_of($file) == 2 });
@@ -161,8 +165,6 @@ sub missing
 
 sub doctor
 {
-	# the tests' server has it on
-	query(q{ALTER DATABASE postgres RESET client_connection_check_interval});
 	my $run = launch({ url => url(undef, scalar getpwuid $<) }, qw(doctor --try --json));
 	my $status = finish($run);
 	is(errors($run), '', 'doctor says nothing else');
@@ -173,11 +175,6 @@ sub doctor
 	is(scalar @notes, 1, 'one note');
 	is($notes[0]{status}, 'note', 'that is none but a note');
 	like($notes[0]{value}, qr{plain/dlock.sql, in schema "public"}, 'about plain/dlock.sql');
-	is(join('', map { $_->{status} } grep { $_->{check} eq 'client_connection_check_interval' } @found), 'note', 'and one about clients that are gone');
-	query(q{ALTER DATABASE postgres SET client_connection_check_interval = '100ms'});
-	$run = launch({ url => url(undef, scalar getpwuid $<) }, qw(doctor --json));
-	finish($run);
-	unlike(output($run), qr/client_connection_check_interval/, 'which the setting mends');
 	ok(scalar(grep { $_->{check} eq 'a lease' && $_->{status} eq 'ok' } @found), 'it has tried a lease') or diag(output($run));
 	return;
 }

@@ -16,6 +16,8 @@ my ($kind) = @ARGV;
 my $engine = Engines::start($kind, Engines::performance_schema($kind), $kind eq 'mysql' ? ('--log-bin=binlog', '--server-id=1') : ());
 my $admin = $engine->control;
 my $is_mariadb = $kind eq 'mariadb';
+# the engine of the log on MariaDB: the views know only who has logged in
+my $knows_login = $is_mariadb && ($ENV{STORE} // '') eq 'log';
 my $privilege = $is_mariadb ? 'CONNECTION ADMIN' : 'CONNECTION_ADMIN';
 
 $admin->value('USE scenarios');
@@ -279,8 +281,16 @@ sql(q{SELECT dlock_release('awaited', 'own')});
 is(answer($tester), 'token', 'it has waited');
 
 routine('other@localhost', 'p_look', 'DEFINER', q{SELECT owner FROM dlock.locks WHERE name = n});
-is(answer($tester, q{CALL p_look('f_definer')}), 'own', 'the view shows what the definer may see');
-is(answer($tester, q{CALL p_look('f_invoker')}), $mask, 'and not what the caller may');
+if ($knows_login)
+{
+	is(answer($tester, q{CALL p_look('f_definer')}), $mask, 'the view does not show what the definer may see');
+	is(answer($tester, q{CALL p_look('f_invoker')}), 'own', 'but what the login may');
+}
+else
+{
+	is(answer($tester, q{CALL p_look('f_definer')}), 'own', 'the view shows what the definer may see');
+	is(answer($tester, q{CALL p_look('f_invoker')}), $mask, 'and not what the caller may');
+}
 
 # dlock.guard() too takes the caller to be the definer of what calls it.
 routine('other@localhost', 'p_guard', 'DEFINER', q{CALL dlock.guard(n, 'own', @token)});
@@ -369,7 +379,8 @@ $tester->value('SET ROLE operator');
 is(answer($tester, q{SELECT dlock_renew('role', 'own', 600)}), 1, 'with a role one holds what one held');
 is(answer($tester, acquire('role2')), 'token', 'takes leases');
 is_bound('role2', 'tester@localhost', $tester->{id}, 'of one\'s own account');
-is(seen($tester, 'evicted'), "own, other\@localhost, $other->{id}", 'sees those of others');
+is(seen($tester, 'evicted'), $knows_login ? "dlock.locks has <$mask, other\@localhost, NULL>, dlock_holders() <own, other\@localhost, $other->{id}>"
+	: "own, other\@localhost, $other->{id}", 'sees those of others');
 is(answer($tester, q{SELECT dlock_force_release('evicted')}), 1, 'and evicts');
 $tester->value('SET ROLE NONE');
 is(seen($tester, 'event') =~ s/, NULL//r, "$mask, other\@localhost", 'without it one does not see them any more');

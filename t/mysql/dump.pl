@@ -71,8 +71,9 @@ my $leases = $admin->query($rows)->{rows};
 is(scalar(@$leases), 5, 'leases');
 my $others = q{SELECT (SELECT a FROM a_before.v) + (SELECT a FROM z_after.v)};
 my $views = q{SELECT count(*) FROM information_schema.views WHERE table_schema IN ('dlock', 'a_before', 'z_after')};
-# dlock.appliers is MySQL's
-my $nviews = $is_mariadb ? 6 : 7;
+# dlock.appliers is MySQL's; the engine of the log has dlock.reader, and dlock.lease_table is a view
+my $is_log = ($ENV{STORE} // '') eq 'log';
+my $nviews = ($is_mariadb ? 6 : 7) + ($is_log ? 2 : 0);
 is($admin->value($views), $nviews, 'and views');
 
 sub is_complete
@@ -103,20 +104,24 @@ for my $single ('', '--single-transaction')
 	my $file = dump_all($engine, $single);
 	open(my $text, '<', $file) or die "could not read $file: $!\n";
 	my @calls = join('', <$text>) =~ /\b(dlock_\w+`?\([^)]+\))/g;
-	is(join(' ', grep { !/guard|^dlock_version/ } @calls), '', "no call of a loadable function has arguments in a dump $single");
+	is(join(' ', grep { !/guard|^dlock_version|^dlock_view_page\(page\)/ } @calls), '', "no call of a loadable function has arguments in a dump $single");
 }
 
 # Without the library.
 my $bare = Bare->start;
-my $said = restore($bare, $dump, $is_mariadb ? '--force' : ());
-is(join("\n", grep { !/FUNCTION dlock\.dlock_reader does not exist/ } $said =~ /^(ERROR .*)$/mg), '',
-	'restored without the library: ' . ($is_mariadb ? 'only two views are errors' : 'no error'));
-is(scalar(() = $said =~ /^ERROR/mg), 2, 'these') if $is_mariadb;
+# the other engine's views name a loadable function on MariaDB
+my @missing = $is_mariadb && !$is_log ? ('--force') : ();
+my $said = restore($bare, $dump, @missing);
+is(join("\n", grep { !@missing || !/FUNCTION dlock\.dlock_reader does not exist/ } $said =~ /^(ERROR .*)$/mg), '',
+	'restored without the library: ' . (@missing ? 'only two views are errors' : 'no error'));
+is(scalar(() = $said =~ /^ERROR/mg), 2, 'these') if @missing;
 is($bare->control->value($others), 84, 'other databases are complete');
 $bare->control->value('FLUSH PRIVILEGES');
 system('install', '-m', '755', $ENV{DLOCK_LIBRARY} // 'mysql_udf/dlock.so', "$bare->{dir}/plugins/dlock.so") == 0
   or die "could not install the library\n";
 $bare->feed('mysql_udf/install.sql');
+# on MariaDB the views know only who has logged in since
+$bare->end_control;
 $bare->{ready} = 1;
 is_complete($bare, 'then installed');
 

@@ -17,6 +17,71 @@ my $session = $engine->client('session');
 
 sub sql { return $engine->control->value($_[0]) }
 
+# The log: its last rows are gone, it is damaged, or empty, or that of another time.
+sub test_log
+{
+	my $token = $session->value(q{SELECT dlock_acquire('n', 'a', 600)});
+	is(sql('SELECT dlock_settle()'), 1, 'a lease is in the log');
+	$engine->control->value('CREATE TABLE scenarios.copy AS SELECT * FROM dlock.log');
+
+	# who has lost the last row loads what is there
+	like($session->value(q{SELECT dlock_acquire('lost', 'a', 600)}), qr/^\d+$/, 'another one');
+	is(sql('SELECT dlock_settle()'), 1, 'too');
+	sql('DELETE FROM dlock.log ORDER BY number DESC LIMIT 1');
+	my $next = $session->outcome(q{SELECT dlock_acquire('m', 'a', 600)});
+	like($next, qr/^\d+$/, 'the last row is gone: the next call works');
+	cmp_ok($next, '>', $token, 'with a larger token');
+	is($session->value(q{SELECT dlock_owner('n')}), 'a', 'what is in the log is held');
+	is($session->value(q{SELECT dlock_is_free('lost')}), 1, 'and nothing else');
+
+	# each byte of a row counts
+	my $row = q{(SELECT number FROM (SELECT MAX(number) AS number FROM dlock.log) AS l)};
+	for my $change (
+		'entries = CONCAT(entries, 0)',
+		'entries = LEFT(entries, LENGTH(entries) - 1)',
+		'entries = INSERT(entries, LENGTH(entries), 1, CHAR(ORD(RIGHT(entries, 1)) ^ 1))',
+		'entries = INSERT(entries, 1, 1, CHAR(9))',
+		q{entries = ''},
+		'writer = writer + 1',
+		'number = number + 1')
+	{
+		is(sql('SELECT dlock_settle()'), 1, "$change: all is written");
+		sql('CREATE TABLE scenarios.row AS SELECT * FROM dlock.log WHERE number = ' . $row);
+		sql("UPDATE dlock.log SET $change WHERE number = $row");
+		my $error = qr/could not use the lock table: row \d+ of dlock\.log cannot be read/;
+		like($engine->control->outcome('SELECT dlock_reload()'), $error, "$change: a row cannot be read");
+		like($session->outcome("SELECT $_"), $error, "$change: $_")
+			for q{dlock_owner('n')}, q{dlock_acquire('x', 'a', 600)}, q{dlock_release('x', 'a')}, q{count(*) FROM dlock.locks};
+		sql("DELETE FROM dlock.log WHERE number >= (SELECT number FROM scenarios.row)");
+		sql('INSERT INTO dlock.log SELECT * FROM scenarios.row');
+		sql('DROP TABLE scenarios.row');
+		ok(Scenarios::Run::until(sub { $engine->control->outcome('SELECT dlock_reload()') eq '1' }), "$change: it is as it was");
+		is($session->value(q{SELECT dlock_owner('n')}), 'a', "$change: so is what is held");
+	}
+
+	# a log without rows is an error, and one of an earlier time is what is held
+	sql('DELETE FROM dlock.log');
+	my $empty = qr/dlock\.log is empty; run install\.sql again/;
+	like($engine->control->outcome('SELECT dlock_reload()'), $empty, 'an empty log: who has it read is told');
+	like($session->outcome("SELECT $_"), $empty, "an empty log: $_")
+		for q{dlock_owner('n')}, q{dlock_acquire('x', 'a', 600)}, q{dlock_release('n', 'a')};
+	my $last = $next;
+	sql('INSERT INTO dlock.log SELECT * FROM scenarios.copy');
+	is($engine->control->outcome('SELECT dlock_reload()'), 1, 'an older log: it is read');
+	is(sql('SELECT GROUP_CONCAT(name) FROM dlock.locks'), 'n', 'and holds what it has');
+	cmp_ok($session->value(q{SELECT dlock_acquire('m', 'a', 600)}), '>', $last, 'tokens are larger than before that');
+	is($session->value(q{SELECT dlock_release_all('a')}), 2, 'all are given back');
+	return;
+}
+if ($engine->has_log)
+{
+	test_log();
+	$session->quit;
+	$engine->stop;
+	done_testing();
+	exit;
+}
+
 # The journal has a row with the number of the next, as if a commit that was taken for
 # one that failed had taken place.
 like($session->value(q{SELECT dlock_acquire('n', 'a', 600)}), qr/^\d+$/, 'a lease');

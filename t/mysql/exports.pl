@@ -17,6 +17,9 @@ my $library = "$tree/mysql_udf/dlock.so";
 # uninstall.sql also drops those of old releases, whose objects may be in use
 open(my $file, '<', "$tree/mysql_udf/uninstall.sql") or die "uninstall.sql: $!";
 my %functions = map { $_ => 1 } join('', <$file>) =~ /^DROP FUNCTION IF EXISTS (dlock_\w+);/mg;
+my @others = ($ENV{STORE} // '') eq 'log' ? qw(dlock_unwritten dlock_may_see dlock_waiters_json dlock_stats_json)
+  : qw(dlock_release_after dlock_view_pages dlock_view_page);
+delete @functions{@others};	# the other engine's
 my @functions = sort keys %functions;
 cmp_ok(scalar(@functions), '>', 30, 'uninstall.sql names functions');
 
@@ -96,6 +99,22 @@ for my $case ([ '', @connected ], [ $connected[0], $connected[1] ], [ $connected
 	{
 		like($said, qr/lacks "THD::is_connected"/, 'without both it refuses');
 	}
+}
+
+# It refuses a server of a series with which it was not tried, unless it is told otherwise.
+for my $case ([ '9.7.12', 1 ], [ '9.8.1', 0 ], [ '8.4.7', 0 ], [ '10.11.6-MariaDB-log', 0 ])
+{
+	my ($version, $is_tried) = @$case;
+
+	open($file, '>', "$work/symbols.c") or die "symbols.c: $!";
+	print $file $_ eq 'server_version' ? "char server_version[] = \"$version\";\n"
+	  : "void *f_$_(void) __asm__(\"$_\");\nvoid *f_$_(void) { return 0; }\n" for grep { $_ ne $connected[0] } @symbols;
+	close($file);
+	is(system("cc -rdynamic -I$tree/mysql_udf -o $work/server $work/server.c $work/symbols.c -ldl"), 0, "a server $version");
+	my $untried = qr/^1 dlock was not tried in a server of this version, but in MySQL 9\.7 /;
+	my $said = `$work/server $library dlock_is_free`;
+	$is_tried ? unlike($said, $untried, 'it was tried') : like($said, $untried, 'it was not tried');
+	unlike(`DLOCK_UNTRIED_SERVER=1 $work/server $library dlock_is_free`, $untried, 'and can be used all the same');
 }
 
 done_testing();

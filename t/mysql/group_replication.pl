@@ -277,7 +277,8 @@ forget_session($alone);
 my ($one, $two) = others($alone);
 ok(Scenarios::Run::until(sub { $one->state($two) eq 'ONLINE' && $two->state($one) eq 'ONLINE' }), 'the others come back');
 $_->expel_late(0) for $one, $two;
-$primary = take_over([ others($alone) ], 'alone', 'b', 'a free name after the others came back');
+# what was asked for may have been written when they could be reached again: nobody knows
+$primary = take_over([ others($alone) ], $alone->has_log ? 'free again' : 'alone', 'b', 'a free name after the others came back');
 is(ask(at($primary), q{SELECT dlock_owner('short')}), 'a', 'what was held is held');
 GroupReplication::gather();
 GroupReplication::give_up_late(1);

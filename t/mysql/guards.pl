@@ -102,7 +102,7 @@ for my $how ('taken over', 'killed')
 	# only who has prepared it can end it, as long as he is there
 	($how eq 'killed' ? $engine->control : $guard)->value(q{XA COMMIT 'x'});
 	like($other->value("SELECT dlock_acquire('$name', 'b', 600, 600)"), qr/^\d+$/, "$how: until the guard is gone");
-	ok(Scenarios::Run::until(sub { sql(q{SELECT count(*) FROM dlock.journal}) == 0 }), "$how: all is in the table");
+	ok(Scenarios::Run::until(sub { $engine->is_written }), "$how: all is in the table");
 	is(sql("SELECT count(*) FROM dlock.lease_table WHERE name = '$name'"), 1, "$how: once");
 }
 
@@ -260,7 +260,9 @@ $guard->value('COMMIT');
 is($guard->value(q{SELECT dlock_release('too late', 'a')}), 1, 'too late: the lease is given back');
 ok(Scenarios::Run::until(sub { sql(q{SELECT count(*) FROM dlock.lease_table WHERE name = 'too late'}) == 0 }), 'too late: its row is gone');
 $guard->value('BEGIN');
-like($guard->outcome("CALL dlock.guard_row('too late', $token, \@rows)"), qr/no longer holds/, 'too late: no row is to be locked');
+my $none = $guard->outcome("CALL dlock.guard_row('too late', $token, \@rows)");
+if ($engine->has_log) { is($guard->value('SELECT @rows'), 0, 'too late: no row is to be locked') }
+else { like($none, qr/no longer holds/, 'too late: no row is to be locked') }
 others_guard('too late', 'too late');
 $guard->value('ROLLBACK');
 

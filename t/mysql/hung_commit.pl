@@ -46,8 +46,7 @@ my $unknown = $kind eq 'mysql' ? qr/^1105 08007: / : qr/^1105 HY000: /;
 # Have the library lose its connection in a commit that hangs.
 sub lose_connection
 {
-	my $id = sql(q{SELECT id FROM information_schema.processlist
-		WHERE info LIKE 'INSERT INTO dlock.journal %' OR command = 'Execute' AND info LIKE '%journal%'});
+	my $id = sql('SELECT id FROM information_schema.processlist WHERE ' . $engine->is_writing);
 	sql("KILL $id");
 	return;
 }
@@ -84,7 +83,8 @@ sub test_way
 	{
 		$session->value("SELECT dlock_release('part$n', 'a')");
 		lose_connection();
-		like($hung->outcome, $unknown, "$what: nobody knows what becomes of it");
+		# the log tells what has become of it, and the caller waits for that
+		like($hung->outcome, $unknown, "$what: nobody knows what becomes of it") unless $engine->has_log;
 	}
 	for my $time ('early', 'late')
 	{
@@ -132,11 +132,11 @@ sub test_way
 	like($late->outcome, $undecided, "$what: who waits behind another one is told the same");
 
 	$hold_up{let_go}->();
-	like($hung->outcome($fate eq 'lost' ? "SELECT dlock_acquire('hung$n', 'a', 600, 0, 'request')" : ()),
+	like($hung->outcome($fate eq 'lost' && !$engine->has_log ? "SELECT dlock_acquire('hung$n', 'a', 600, 0, 'request')" : ()),
 		qr/^\d+$/, "$what: the commit ends");
 	is(sql("SELECT version FROM dlock.locks WHERE name = 'hung$n'"), 1, "$what: once");
 	like($waiter->outcome, qr/^\d+$/, "$what: who has waited has the lease");
-	ok(Scenarios::Run::until(sub { $session->outcome('SELECT dlock_settle()') eq '1' && !sql('SELECT count(*) FROM dlock.journal') }),
+	ok(Scenarios::Run::until(sub { $engine->is_written }),
 		"$what: all is written");
 	is(sql("SELECT count(*) FROM dlock.lease_table WHERE name IN ('gone$n', 'other$n', 'twice$n', 'free$n', 'free2$n')"), 0, "$what: what was given back is gone");
 	is(sql("SELECT count(*) FROM dlock.lease_table WHERE name = 'shared$n'"), 2, "$what: of several, too");

@@ -97,7 +97,9 @@ queue_up(-1) for 1 .. WAITERS;
 is(scalar(split / /, line()), WAITERS, WAITERS . ' wait');
 my $own = q{SELECT count(*) FROM information_schema.processlist
 	WHERE user NOT IN ('root', 'tester', 'system user', 'event_scheduler')};
-is(sql($own), 1, 'the library has one connection');
+# with the log one for each thing that must not wait for another
+my $most = $engine->has_log ? 4 : 1;
+cmp_ok(sql($own), '<=', $most, 'the library has few connections');
 is(sql(q{SELECT count(*) FROM information_schema.processlist WHERE user = 'tester'}), WAITERS + 1,
 	'and each of them its own');
 
@@ -182,7 +184,7 @@ for (1 .. TRIES)
 	$client->close;
 }
 note_times('a wait that is over, after 500 ms', @seconds);
-is(sql($own), 1, 'the library has one connection');
+cmp_ok(sql($own), '<=', $most, 'the library has few connections');
 
 # The rest is served in order, and nobody else.
 is(scalar @line, WAITERS - 3 * TRIES, 'some are left');

@@ -21,7 +21,7 @@ Sanitizers::need($dir, $flags);
 my $seed = $ENV{LOG_SEED} // int rand 2**31;
 system("cc $code $flags -o $dir/model t/mysql/log_model.c mysql_udf/log/encode.c") == 0
   or die "could not build log_model.c\n";
-my $said = `$dir/model $seed 8000 mysql_udf/log/log.sql 2>&1`;
+my $said = `$dir/model $seed 8000 mysql_udf/engine/install.sql 2>&1`;
 is($?, 0, 'what is written is read') or diag("LOG_SEED=$seed $said");
 note($said);
 like($said, qr/^[1-9]\d* rows, [1-9]\d* deleted; [1-9]\d* conflicts; carried in [1-9]/, 'by several writers');

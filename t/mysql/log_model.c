@@ -11,7 +11,7 @@
  *
  *	log_model SEED STEPS FILE
  *
- * FILE is log.sql, whose first row has to be what the library can read.
+ * FILE is install.sql, where the first row has to be what the library can read.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

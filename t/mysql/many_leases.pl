@@ -11,8 +11,8 @@ use HeldFlush;
 use Scenarios;
 use Test::More;
 
-# More than one entry of the journal renews, so each is written.  A call goes into commits
-# of 200 names each.
+# More than one entry of the journal renews, so each is written.  A call goes into several
+# commits.
 use constant LEASES => 12_000;
 
 my ($kind) = @ARGV;

@@ -34,7 +34,7 @@ is(system("$engine->{dir}/mysql --defaults-file=$engine->{dir}/client.cnf <mysql
 $engine->restart;
 
 is(system('install', '-m', '755', $library, "$plugins/dlock.so"), 0, 'there is the library for PostgreSQL');
-my $said = `$engine->{dir}/mysql --defaults-file=$engine->{dir}/client.cnf <mysql_udf/install.sql 2>&1`;
+my $said = `@{[ $engine->feeding('mysql_udf/install.sql') ]} 2>&1`;
 like($said, qr/^ERROR 1126 .*dlock\.so.*undefined symbol/m, 'it is not loaded, and the error says why');
 is($engine->control->outcome(q{SELECT COUNT(*) FROM mysql.func WHERE dl = 'dlock.so'}), '0', 'no function is made');
 

@@ -3,7 +3,7 @@
 #
 # To make a commit hang, root locks the head of the journal: an append waits for root,
 # a second at most.  Root also plays another server, and writes rows as if another
-# writer had.
+# writer had.  The log's commits hang in their flush, and log_attack.pl plays other writers.
 
 use strict;
 use warnings;
@@ -11,6 +11,7 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/..";
 use Engines;
+use HeldFlush;
 use InTime;
 use OldTables;
 use Scenarios;
@@ -18,7 +19,8 @@ use Test::More;
 use Time::HiRes qw(time);
 
 my ($kind) = @ARGV;
-my $engine = Engines::start($kind, Engines::performance_schema($kind));
+my $server = ($ENV{STORE} // '') eq 'log' ? HeldFlush->start($kind, Engines::performance_schema($kind)) : undef;
+my $engine = $server ? $server->engine : Engines::start($kind, Engines::performance_schema($kind));
 my @sessions;
 
 sub sql { return $engine->control->value($_[0]) }
@@ -137,6 +139,7 @@ sub in_commit
 {
 	my ($calls, $meanwhile) = @_;
 	$ncommits++;
+	return behind_flush($calls, $meanwhile) if $server;
 	my @root = sessions(2);
 	my @blocked = sessions(2, 'tester');
 	my @names = ("hangs$ncommits", "goes$ncommits");
@@ -162,7 +165,29 @@ sub in_commit
 	return answer_of($blocked[1]->answer);
 }
 
-sub loopback { return $engine->loopback }
+# The same with the log: the calls are decided while a commit hangs, and go into the next.
+sub behind_flush
+{
+	my ($calls, $meanwhile) = @_;
+	my $blocked = sessions(1, 'tester');
+	$server->hold;
+	it_waits_from_now();
+	$blocked->send("SELECT dlock_acquire('hangs$ncommits', 'blocked', 600)");
+	my $hangs = $server->hangs;
+	start(@$_) for @$calls;
+	it_goes_on();
+	my $good = $hangs && eval { $meanwhile->(); 1 };
+	$server->let_go;
+	die($hangs ? $@ : "no commit hangs\n") unless $good;
+	return answer_of($blocked->answer);
+}
+
+# The library's connection that writes.
+sub loopback
+{
+	my $id = $server ? sql('SELECT max(id) FROM information_schema.processlist WHERE ' . $engine->is_writing) : 0;
+	return $id && $id ne 'NULL' ? $id : $engine->loopback;
+}
 
 # Have the library connect anew.
 sub reconnect
@@ -187,7 +212,7 @@ test_case('a release behind a guard' => sub {
 	is(holders('n'), 'one:1 two:1', 'once');
 });
 
-test_case('another server takes a lease before the commit' => sub {
+$server or test_case('another server takes a lease before the commit' => sub {
 	my ($session) = sessions(1, 'tester');
 	my ($root) = sessions(1);
 	is(ask($session, q{SELECT dlock_acquire('o', 'own', 600)}) =~ /^\d+$/, 1, 'a name is taken');
@@ -372,19 +397,22 @@ test_case('a server that was read-only' => sub {
 	like(ask($session, q{SELECT dlock_renew('kept', 'own', 600)}), qr/^1792 25006/, 'it is read-only');
 
 	# while the library waits for the table, two calls come together
-	$root->query('LOCK TABLES dlock.lease_table WRITE');
-	it_waits_from_now();
-	$session->send(q{SELECT dlock_owner('kept')});
-	await('the table is waited for', sub {
-		return sql(q{SELECT count(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'}) > 0;
-	});
-	start($other, q{SELECT dlock_acquire('n', 'other', 600)});
-	start($third, q{SELECT dlock_owner('kept')});
-	$root->query('UNLOCK TABLES');
-	it_goes_on();
-	is(answer_of($session->answer), 'own', 'whoever looks is answered');
-	like(answer_of($other->answer), qr/^1792 25006: .*read.only/, 'whoever acquires is refused');
-	is(answer_of($third->answer), 'own', 'whoever looks in the same moment is answered');
+	if (!$server)
+	{
+		$root->query('LOCK TABLES dlock.lease_table WRITE');
+		it_waits_from_now();
+		$session->send(q{SELECT dlock_owner('kept')});
+		await('the table is waited for', sub {
+			return sql(q{SELECT count(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'}) > 0;
+		});
+		start($other, q{SELECT dlock_acquire('n', 'other', 600)});
+		start($third, q{SELECT dlock_owner('kept')});
+		$root->query('UNLOCK TABLES');
+		it_goes_on();
+		is(answer_of($session->answer), 'own', 'whoever looks is answered');
+		like(answer_of($other->answer), qr/^1792 25006: .*read.only/, 'whoever acquires is refused');
+		is(answer_of($third->answer), 'own', 'whoever looks in the same moment is answered');
+	}
 
 	# it has a look once a second
 	my $looks = sub { $engine->control->query(q{SHOW GLOBAL STATUS LIKE 'Com_show_variables'})->{rows}[0][1] };
@@ -437,7 +465,7 @@ test_case('a server that was in a cluster' => sub {
 	sql('UNINSTALL PLUGIN group_replication');
 	$noticed->();
 	cmp_ok(ask($session, q{SELECT dlock_acquire('n', 'own', 600)}), '>', $mark, 'tokens are larger than what others have granted');
-}) if $kind eq 'mysql';
+}) if $kind eq 'mysql' && !$server;
 
 # A guard is told where its row is, and locks it a moment later.  Did the row move to
 # the slot of a sharer who leaves, the guard would lock the gap where it was.  The
@@ -447,13 +475,13 @@ test_case('a sharer leaves while another guards' => sub {
 	like(ask($first, q{SELECT dlock_acquire_shared('n', 'first', 600)}), qr/^\d+$/, 'the first, in slot 0');
 	my $token = ask($guarding, q{SELECT dlock_acquire_shared('n', 'guarding', 600)});
 	sql('SELECT dlock_settle()');
-	is(sql(q{SELECT slot FROM dlock.lease_table WHERE owner = 'guarding'}), 1, 'another one, in slot 1');
+	is(sql(q{SELECT slot FROM dlock.lease_table WHERE owner = 'guarding'}), 1, 'another one, in slot 1') unless $server;
 	ask($guarding, 'BEGIN');
 	it_waits_from_now();    # an announced guard, too
 	is(ask($guarding, "SELECT dlock_guard_begin('n', 'guarding', $token)"), 1, 'it is about to be guarded');
 	is(ask($first, q{SELECT dlock_release('n', 'first')}), 1, 'the first leaves');
 	sql('SELECT dlock_settle()');	# it is written, if it can be
-	is(sql(q{SELECT slot FROM dlock.lease_table WHERE owner = 'guarding'}), 1, '... and the other one does not move up');
+	is(sql(q{SELECT slot FROM dlock.lease_table WHERE owner = 'guarding'}), 1, '... and the other one does not move up') unless $server;
 	ask($guarding, "CALL dlock.guard_row('n', $token, \@changed)");
 	it_goes_on();
 	is(ask($guarding, 'SELECT @changed'), 1, 'now the row is guarded');
@@ -522,7 +550,7 @@ test_case('session leases of an earlier run' => sub {
 	like(ask($two, q{SELECT dlock_acquire('o', 'other', 600)}), qr/^\d+$/, 'somebody else gets it');
 });
 
-test_case('hundreds of rows to reap' => sub {
+$server or test_case('hundreds of rows to reap' => sub {
 	my ($guard, $other) = sessions(2, 'tester');
 	my $token = ask($guard, q{SELECT dlock_acquire('n', 'own', 600)});
 	ask($guard, "BEGIN; CALL dlock.guard('n', 'own', $token)");
@@ -537,7 +565,7 @@ test_case('hundreds of rows to reap' => sub {
 });
 
 # As when it was primary, then a replica, then primary, too soon to notice.
-test_case('another server was primary for a moment' => sub {
+$server or test_case('another server was primary for a moment' => sub {
 	my ($session) = sessions(1, 'tester');
 	for my $round (1, 2)
 	{

@@ -245,7 +245,7 @@ sql(q{SET GLOBAL init_connect = ''});
 
 # A server that does not tell whether it follows another one counts as one that does: the
 # library goes by what it found last, also if it logged in and took over in between.
-if (!$is_mariadb)
+if (!$is_mariadb && !$engine->has_log)
 {
 	my $asks = "SELECT ON performance_schema.replication_applier_status";
 	my $goes_to = sub {

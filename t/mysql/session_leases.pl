@@ -18,24 +18,24 @@ my ($kind) = @ARGV;
 my $engine = Engines::start($kind);
 my $session = $engine->client('session');
 
-# Tokens grow by name: of names that have none in common they may be equal, as the
-# first are in a new run of the server.
+# In the lock table tokens grow by name: of names that have none in common they may be equal,
+# as the first are in a new run of the server.
 my %token = map { $_ => $session->value("SELECT dlock_acquire_session('$_', 'own', 600)") } qw(one two three);
 my ($one, @others) = values %token;
-is(scalar(grep { $_ == $one } @others), 2, 'three session leases with equal tokens') or note(join(' ', %token));
+is(scalar(grep { $_ == $one } @others), $engine->has_log ? 0 : 2, 'three session leases') or note(join(' ', %token));
 $session->quit;
 ok(Scenarios::Run::until(sub { $engine->control->value('SELECT count(*) FROM dlock.locks') == 0 }),
 	'all of them end with their connection');
 
 # The row of a living session is written anew by the time to live that it has now,
 # for others that may read it.
+sub writes { return $engine->has_log ? () : $engine->control->value("SELECT min(writes) FROM dlock.lease_table WHERE name LIKE '$_[0]'") }
 $session = $engine->client('session');
 like($session->value(q{SELECT dlock_acquire_session('one', 'own', 600)}), qr/^\d+$/, 'a long one');
 is($session->value(q{SELECT dlock_renew('one', 'own', 1)}), 1, 'made short');
 is($engine->control->value('SELECT dlock_settle()'), 1, 'and in the table');
-my $writes = q{SELECT writes FROM dlock.lease_table WHERE name = 'one'};
-my $before = $engine->control->value($writes);
-ok(Scenarios::Run::until(sub { $engine->control->value($writes) > $before + 1 }), 'is written again and again');
+my ($before) = writes('one');
+ok(Scenarios::Run::until(sub { writes('one') > $before + 1 }), 'is written again and again') unless $engine->has_log;
 is($session->value(q{SELECT dlock_owner('one')}), 'own', 'and held');
 $session->quit;
 
@@ -51,9 +51,8 @@ $session = $engine->client('session');
 my $waiter = $engine->client('waiter');
 is(take_many($session, 'many', 1), MANY, 'many leases of a session');
 is($engine->control->value('SELECT dlock_settle()'), 1, 'are in the table');
-$writes = q{SELECT min(writes) FROM dlock.lease_table WHERE name LIKE 'many%'};
-$before = $engine->control->value($writes);
-ok(Scenarios::Run::until(sub { $engine->control->value($writes) > $before + 1 }), 'each is written again and again');
+($before) = writes('many%');
+ok(Scenarios::Run::until(sub { writes('many%') > $before + 1 }), 'each is written again and again') unless $engine->has_log;
 is($session->value(q{SELECT dlock_release('many7', 'own')}), 1, 'one is given back');
 is($waiter->value(q{SELECT dlock_acquire('many7', 'other', 600) > 0}), 1, 'and can be had');
 is($engine->control->value("$locks 'many%'"), MANY, 'the others are held');
@@ -93,7 +92,7 @@ $_->kill for $first, $session;
 $first = $engine->client('first');
 is($first->value(q{SELECT dlock_release('shared', 'first')}), 1, 'restarted: the first is given back');
 is($engine->control->value('SELECT dlock_settle()'), 1, 'and the other has its row');
-is($engine->control->value(q{SELECT group_concat(owner, slot) FROM dlock.lease_table WHERE name = 'shared'}), 'own0', 'as the only one');
+is($engine->control->value(q{SELECT group_concat(owner) FROM dlock.lease_table WHERE name = 'shared'}), 'own', 'as the only one');
 is($first->value(q{SELECT dlock_is_free('shared')}), 0, 'it goes on');
 is($first->value(q{SELECT dlock_acquire('shared', 'first', 600)}), 'NULL', 'nobody else can have it');
 cmp_ok($engine->control->value(q{SELECT remaining FROM dlock.locks WHERE name = 'shared'}), '>', 500, 'for long');

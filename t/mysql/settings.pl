@@ -22,6 +22,7 @@ my %range = (
 	lock_timeout => 'number from 0.1 to 3600',
 	max_ttl => 'whole number from 1 to 1000000000',
 	max_waiters => 'whole number from 0 to 1000000',
+	max_leases => 'whole number from 0 to 1000000000',
 	log_expired => 'whole number from 0 to 1');
 my @names = sort keys %range;
 
@@ -41,7 +42,7 @@ sub complaints
 {
 	my ($name, $shown) = @_;
 	my $line = qq{dlock: setting "$name" in dlock.settings must be a $range{$name}, and is "$shown"; using the default};
-	return scalar(() = $engine->log =~ /^\Q$line\E$/mg);
+	return scalar(() = $engine->log =~ /^(?:.*\] )?\Q$line\E$/mg);
 }
 
 # Until there are so many complaints of all of these.
@@ -66,8 +67,8 @@ for my $value (sort keys %shown)
 	set(map { $_ => $value } @names);
 	complained($shown{$value}, 1, @names);
 }
-set(max_waiters => 1.5, max_ttl => 1.5, log_expired => 0.5);
-complained(1.5, 1, 'max_waiters', 'max_ttl');
+set(max_waiters => 1.5, max_leases => 1.5, max_ttl => 1.5, log_expired => 0.5);
+complained(1.5, 1, 'max_waiters', 'max_leases', 'max_ttl');
 complained(0.5, 1, 'log_expired');
 set(max_waiters => '');
 complained('', 2, 'max_waiters');
@@ -111,7 +112,8 @@ for my $how ('wrong', 'missing')
 	like(attempt("SELECT dlock_acquire('reaped $how', 'a', 0.01)"), qr/^\d+$/, 'a lease that expires');
 	ok(Scenarios::Run::until(sub { $engine->log =~ /lease on "reaped $how" expired/ }),
 		"$how, reap_interval, log_expired: is removed, and the log told");
-	like($holder->outcome, qr/^3572 \w+: could not change the lease on "guarded $how": a transaction has locked it/,
+	# a guard keeps its mode, so with the log it is in nobody's way who downgrades
+	like($holder->outcome, $engine->has_log ? qr/^1$/ : qr/^3572 \w+: could not change the lease on "guarded $how": a transaction has locked it/,
 		"$how, lock_timeout: who waits for the end of a guard is told");
 	$guard->query('ROLLBACK');
 }

@@ -71,9 +71,11 @@ ok(Scenarios::Run::until(sub {
 		my ($pid) = @_;
 		until (waitpid($pid, 1) == $pid)
 		{
-			sql('FLUSH TABLES dlock.lease_table, dlock.lease_mark');
-			sql('ALTER TABLE dlock.lease_table ADD COLUMN more INT');
-			sql('ALTER TABLE dlock.lease_table DROP COLUMN more');
+			my @tables = map { "dlock.$_" } $engine->written_tables;
+			my ($table) = grep { /log|lease_table/ } @tables;
+			sql('FLUSH TABLES ' . join(', ', @tables));
+			sql("ALTER TABLE $table ADD COLUMN more INT");
+			sql("ALTER TABLE $table DROP COLUMN more");
 			$changes++;
 			usleep(200_000);
 		}

@@ -12,7 +12,7 @@
  * another's.
  *
  * One source for PostgreSQL (-DPOSTGRES, libpq; CONNECTION is a connection
- * string) and for MySQL and MariaDB (libmariadb; CONNECTION is a socket, or
+ * string), the same with plain/dlock.sql (-DPLAIN_SQL too), and for MySQL and MariaDB (libmariadb; CONNECTION is a socket, or
  * ADDRESS:PORT).
  *
  * Times are microseconds of CLOCK_MONOTONIC: that before the call was sent, and
@@ -64,7 +64,7 @@ typedef struct Reply
 	char		code[16];		/* of the error */
 	int			rows;
 	int			columns;
-	char		(*value)[MAX_COLUMNS][32];	/* of each row; "-" is NULL */
+	char		(*value)[MAX_COLUMNS][100];	/* of each row; "-" is NULL */
 	int			room;			/* for so many rows */
 } Reply;
 
@@ -127,19 +127,34 @@ put_value(Reply *reply, int row, int column, const char *value)
 
 typedef PGconn Connection;
 
+#ifdef PLAIN_SQL
+#define HAS_TRANSACTIONS	false
+#define HAS_SESSIONS	false
+#define HAS_DOWNGRADE	false
+#define TAKE		"CALL"
+#define WAITS \
+	"FROM pg_stat_activity WHERE state <> 'idle' AND pid <> pg_backend_pid()" \
+	" AND query LIKE 'CALL dlock_acquire%%%s%%'"
+#define RANDOM_WAITER	"SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep' ORDER BY random() LIMIT 1"
+#else
 #define HAS_TRANSACTIONS	true	/* their leases */
+#define HAS_SESSIONS	true
+#define HAS_DOWNGRADE	true
+#define TAKE		"SELECT"
+#define WAITS		"FROM dlock.waiters WHERE owner = '%s'"
+#define RANDOM_WAITER	"SELECT pid FROM dlock.waiters ORDER BY random() LIMIT 1"
+#endif
 #define HAS_RELEASE_AFTER	true
 #define NAME		"%s"
 #define NO_TOKEN	"NULL"
 #define LIST		"'{%s}'"
 #define CLAIM		"SELECT name, token FROM dlock_acquire_any(%s, '%s', %.6f, %d, %.6f%s)"
-#define DONE		"SELECT dlock_%s_many(%s, '%s'%s%s)"
+#define DONE		"%s dlock_%s_many(%s, '%s'%s%s)"
 #define BEGIN		"BEGIN"
 #define GUARD		"SELECT dlock_guard('%s', '%s', %s)"
 #define NOT_HELD	"55L01"
 #define YES			"t"
 #define LIVE		"expires_at IS NULL OR expires_at > clock_timestamp()"
-#define RANDOM_WAITER	"SELECT pid FROM dlock.waiters ORDER BY random() LIMIT 1"
 #define CANCEL		"SELECT pg_cancel_backend(%s)"
 #define TERMINATE	"SELECT pg_terminate_backend(%s)"
 
@@ -195,6 +210,10 @@ ask(Connection *connection, const char *statement, Reply *reply)
 typedef MYSQL Connection;
 
 #define HAS_TRANSACTIONS	false
+#define HAS_SESSIONS	true
+#define HAS_DOWNGRADE	true
+#define TAKE		"SELECT"
+#define WAITS		"FROM dlock.waiters WHERE owner = '%s'"
 #define HAS_RELEASE_AFTER	false
 #define NAME		"\"%s\""
 #define NO_TOKEN	"null"
@@ -203,7 +222,7 @@ typedef MYSQL Connection;
 	"SELECT name, token FROM JSON_TABLE(dlock_acquire_any(%s, '%s', %.6f, %d, %.6f%s)," \
 	" '$[*]' COLUMNS (name VARCHAR(9) PATH '$.name', token BIGINT PATH '$.token')) AS j"
 #define DONE \
-	"SELECT name FROM JSON_TABLE(dlock_%s_many(%s, '%s'%s%s)," \
+	"%s name FROM JSON_TABLE(dlock_%s_many(%s, '%s'%s%s)," \
 	" '$[*]' COLUMNS (name VARCHAR(9) PATH '$')) AS j"
 #define BEGIN		"BEGIN"
 #define GUARD		"CALL dlock.guard('%s', '%s', %s)"
@@ -447,7 +466,7 @@ acquire(Client *client, Lease *lease)
 	if (lease->request[0] != '-')
 		snprintf(request, sizeof(request), ", '%s'", lease->request);
 	snprintf(statement, sizeof(statement),
-			 "SELECT dlock_%s%s('%s', '%s', %.6f%s, %.6f%s)",
+			 TAKE " dlock_%s%s('%s', '%s', %.6f%s, %.6f%s)",
 			 functions[lease->kind], lease->mode == 's' ? "_shared" :
 			 lease->permits > 1 ? "_permits" : lease->mode == 'p' ? "_permit" : "",
 			 lease->name, lease->owner, (double) lease->ttl_us / 1e6, limit,
@@ -468,7 +487,7 @@ renew(Client *client, const Lease *lease, int64_t ttl_us)
 	const char *token = dice(&client->random, 2) == 0 ? lease->token : "";
 
 	snprintf(statement, sizeof(statement),
-			 "SELECT dlock_renew('%s', '%s', %.6f%s%s)", lease->name, lease->owner,
+			 TAKE " dlock_renew('%s', '%s', %.6f%s%s)", lease->name, lease->owner,
 			 (double) ttl_us / 1e6, token[0] != 0 ? ", " : "", token);
 	call(client, "renew", lease, 1, ttl_us, token[0] != 0 ? token : "-", statement);
 	return is_answer(client, YES);
@@ -553,11 +572,9 @@ guard(Client *client, const Lease *lease, int64_t duration_us)
 static bool
 recover(Client *client, const Lease *lease)
 {
-	char		statement[100];
+	char		statement[200];
 
-	snprintf(statement, sizeof(statement),
-			 "SELECT count(*) FROM dlock.waiters WHERE owner = '%s'",
-			 lease->owner);
+	snprintf(statement, sizeof(statement), "SELECT count(*) " WAITS, lease->owner);
 	while (connect_client(client))
 	{
 		ask(client->connection, statement, &client->reply);
@@ -581,7 +598,7 @@ leave(Client *client, const Lease *lease, const char *token)
 	char		statement[300];
 
 	snprintf(statement, sizeof(statement),
-			 "SELECT dlock_release_after('%s', '%s', %.6f%s%s)", lease->name, lease->owner,
+			 TAKE " dlock_release_after('%s', '%s', %.6f%s%s)", lease->name, lease->owner,
 			 (double) after_us / 1e6, token[0] != 0 ? ", " : "", token);
 	call(client, "leave", lease, 1, after_us, token[0] != 0 ? token : "-", statement);
 }
@@ -657,6 +674,28 @@ put_tokens(char *to, const Leases *leases)
 	sprintf(to, ", " LIST, text);
 }
 
+#ifdef PLAIN_SQL
+
+/* The elements of an array of the answer's only row, each in a row, behind the name. */
+static void
+unfold(Reply *reply, const Leases *leases)
+{
+	char		array[sizeof(reply->value[0][0])];
+	char	   *rest = array;
+
+	strcpy(array, reply->value[0][0]);
+	reply->rows = 0;
+	if (array[0] != '{')
+		return;
+	for (char *item; (item = strtok_r(rest, "{,}", &rest)) != NULL; reply->rows++)
+	{
+		put_value(reply, reply->rows, 0, item[0] == 'n' ? item : leases->each[reply->rows].name);
+		put_value(reply, reply->rows, 1, item);
+	}
+}
+
+#endif
+
 /*
  * Make a call for many names and write it down: a line for each.  The rows of the
  * answer are names, in the order of the list, and what is in the second column.
@@ -666,7 +705,7 @@ call_many(Client *client, const char *op, Leases *leases, int64_t ttl_us,
 		  bool with_tokens, const char *statement)
 {
 	Reply	   *reply = &client->reply;
-	bool		claims = strcmp(op, "any") == 0;
+	bool		claims = strcmp(op, "any") == 0 || strcmp(op, "all") == 0;
 	int			row = 0;
 	int64_t		start_us = now_us();
 	int64_t		end_us;
@@ -678,6 +717,10 @@ call_many(Client *client, const char *op, Leases *leases, int64_t ttl_us,
 	}
 	ask(client->connection, statement, reply);
 	end_us = now_us() + 1;
+#ifdef PLAIN_SQL
+	if (reply->status == ANSWERED && strcmp(op, "release") != 0)
+		unfold(reply, leases);
+#endif
 	for (int i = 0; i < leases->count; i++)
 	{
 		Lease	   *lease = &leases->each[i];
@@ -716,10 +759,18 @@ claim(Client *client, Leases *leases)
 	put_names(names_list, leases);
 	if (lease->request[0] != '-')
 		snprintf(request, sizeof(request), ", '%s'", lease->request);
+#ifdef PLAIN_SQL
+	/* it has no claims: all or none */
+	snprintf(statement, sizeof(statement), "CALL dlock_acquire_all(%s, '%s', %.6f, %.6f%s)",
+			 names_list, lease->owner, (double) lease->ttl_us / 1e6,
+			 (double) lease->wait_us / 1e6, request);
+	call_many(client, "all", leases, lease->ttl_us, false, statement);
+#else
 	snprintf(statement, sizeof(statement), CLAIM, names_list,
 			 lease->owner, (double) lease->ttl_us / 1e6, leases->wanted,
 			 (double) lease->wait_us / 1e6, request);
 	call_many(client, "any", leases, lease->ttl_us, false, statement);
+#endif
 }
 
 /* Renew all, or with no TTL release them. */
@@ -737,7 +788,7 @@ renew_or_release_many(Client *client, Leases *leases, int64_t ttl_us)
 		put_tokens(tokens, leases);
 	if (ttl_us > 0)
 		snprintf(ttl, sizeof(ttl), ", %.6f", (double) ttl_us / 1e6);
-	snprintf(statement, sizeof(statement), DONE,
+	snprintf(statement, sizeof(statement), DONE, ttl_us > 0 ? TAKE : "SELECT",
 			 ttl_us > 0 ? "renew" : "release", names_list, leases->each[0].owner,
 			 ttl, tokens);
 	call_many(client, ttl_us > 0 ? "renew" : "release", leases, ttl_us,
@@ -881,7 +932,7 @@ live(Client *client)
 	snprintf(lease.name, sizeof(lease.name), "n%d", name);
 	snprintf(lease.owner, sizeof(lease.owner), "s%u.%d.%" PRId64, seed,
 			 client->number, client->attempts);
-	lease.kind = kind < 2 ? SESSION : PLAIN;
+	lease.kind = HAS_SESSIONS && kind < 2 ? SESSION : PLAIN;
 	lease.mode = kind < 12 ? 'x' : kind < 15 ? 's' : 'p';
 	lease.ttl_us = ttls_us[dice(&client->random, 3)];
 	lease.wait_us = waits_us[dice(&client->random, 5)];
@@ -958,7 +1009,7 @@ live(Client *client)
 				nap(pause_us(client));
 				break;
 			case 5:
-				if (lease.mode == 'x')
+				if (HAS_DOWNGRADE && lease.mode == 'x')
 					downgrade(client, &lease);
 				break;
 			case 6:
@@ -1087,7 +1138,9 @@ run_observer(void *arg)
 
 	while (!stopping)
 	{
+#ifndef PLAIN_SQL
 		look(client, 'W', "SELECT name, owner, position FROM dlock.waiters");
+#endif
 		if (dice(&client->random, 4) == 0)
 			look(client, 'L', "SELECT name, owner, mode, token,"
 				 " CASE WHEN " LIVE " THEN 'live' ELSE 'over' END FROM dlock.locks");
@@ -1104,7 +1157,7 @@ run_canceller(void *arg)
 	while (!stopping && connect_client(client))
 	{
 		Reply	   *reply = &client->reply;
-		char		statement[100];
+		char		statement[150];
 		bool		terminate = dice(&client->random, 20) == 0;
 		int64_t		start_us;
 
