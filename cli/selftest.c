@@ -51,7 +51,7 @@ struct trial
 	int64_t		calls;
 	bool		fails;			/* this check does, */
 	bool		skipped;		/* or could not be made, */
-	char		why[600];		/* for this reason */
+	char		why[700];		/* for this reason */
 };
 
 static void
@@ -501,6 +501,7 @@ static void
 guard(struct trial *t)
 {
 	const dlock_error *error = NULL;
+	char		refusal[512];
 	int64_t		token = 0;
 	int64_t		until_us = 0;
 	int64_t		next;
@@ -519,13 +520,15 @@ guard(struct trial *t)
 		error = dlock_session_finish(t->actors[ANN]) ? NULL : dlock_session_error(t->actors[ANN]);
 		if (error == NULL)
 			break;
-		if (error->error_class != DLOCK_LOST)
+		/* too late, or the server was too busy to decide: again, with more time */
+		if (error->error_class == DLOCK_MISUSE)
 			note_error(t, "dlock_guard", error);
+		snprintf(refusal, sizeof(refusal), "%s", error->message);
 		run(t, ANN, "ROLLBACK");
-		if (error->error_class != DLOCK_LOST)
+		if (t->fails || t->skipped)
 			return;
 	}
-	MUST(error == NULL, "a guard was refused while the lease was held");
+	MUST(error == NULL, "a guard was refused while the lease was held: %s", refusal);
 	begin_to_wait(t, BOB, "n");
 	/* a fault would show soon; that there is none yet proves only so much */
 	while (dlock_now_us() < until_us + SHORT_US)
