@@ -31,6 +31,7 @@ DELIMITER ;
 
 -- Whoever waits is told that the table is gone, and the library that its plugin
 -- goes.
+DROP TABLE IF EXISTS dlock.log;
 DROP TABLE IF EXISTS dlock.lease_table;
 CALL dlock.end_calls();
 

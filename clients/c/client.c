@@ -459,8 +459,7 @@ call(dlock_client *c, const many_action *action)
 			args[nargs++] = DLOCK_DURATION(action->for_us);
 		args[nargs++] = DLOCK_INTEGERS(c->tokens, n);
 		function = action->kind == MANY_RELEASE ? "dlock_release_many" :
-			action->kind == MANY_LEAVE && c->engine == DLOCK_POSTGRESQL ?
-			"dlock_release_after" : "dlock_renew_many";
+			action->kind == MANY_LEAVE ? DLOCK_LEAVE : "dlock_renew_many";
 	}
 	return dlock_session_call(c->heart, function, args, nargs, DLOCK_NEVER);
 }

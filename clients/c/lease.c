@@ -270,8 +270,7 @@ call(dlock_lease *lease, const keep_action *action)
 		args[n++] = DLOCK_DURATION(action->kind == KEEP_LEAVE ?
 								   action->leave_us : lease->ttl_us);
 		args[n++] = many ? tokens : token;
-		function = action->kind == KEEP_LEAVE &&
-			dlock_lease_engine(lease) == DLOCK_POSTGRESQL ? "dlock_release_after" :
+		function = action->kind == KEEP_LEAVE ? DLOCK_LEAVE :
 			many ? "dlock_renew_many" : "dlock_renew";
 	}
 	/* keep.c knows how long it may take, and says when to drop it */

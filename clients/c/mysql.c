@@ -29,11 +29,15 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "errors.h"
+
+/* The servers' error of a function that there is not. */
+#define NO_SUCH_FUNCTION	1305
 
 typedef enum mysql_operation
 {
@@ -196,25 +200,62 @@ fill_in(dlock_session *s, const dlock_arg *args, size_t nargs)
 	s->sql = sql;
 }
 
+/* Write a statement that calls a function. */
+static void
+add_call(dlock_text *sql, const char *call, const dlock_arg *args, size_t nargs)
+{
+	dlock_text_format(sql, "%s(", call);
+	for (size_t i = 0; i < nargs; i++)
+	{
+		if (i > 0)
+			dlock_text_add(sql, ", ");
+		add_literal(sql, &args[i]);
+	}
+	dlock_text_add(sql, ")");
+}
+
+/*
+ * Write a statement that calls dlock_release_after() for each of several names, the first
+ * argument, whose tokens are the last one.
+ */
+static void
+add_call_for_each(dlock_text *sql, const dlock_arg *args)
+{
+	dlock_text_add(sql, "SELECT COALESCE(CONVERT(JSON_ARRAYAGG(l.name) USING utf8mb4), '[]') "
+				   "FROM JSON_TABLE(CONVERT(");
+	add_literal(sql, &args[0]);
+	dlock_text_add(sql, " USING utf8mb4), '$[*]' COLUMNS (place FOR ORDINALITY, "
+				   "name VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS l "
+				   "WHERE dlock_release_after(l.name, ");
+	add_literal(sql, &args[1]);
+	dlock_text_add(sql, ", ");
+	add_literal(sql, &args[2]);
+	dlock_text_add(sql, ", JSON_EXTRACT(CONVERT(");
+	add_literal(sql, &args[3]);
+	dlock_text_add(sql, " USING utf8mb4), CONCAT('$[', l.place - 1, ']'))) = 1");
+}
+
 static void
 mysql_prepare_call(dlock_session *s, const dlock_arg *args, size_t nargs)
 {
+	char		call[64];
+
 	if (s->function == NULL)
 	{
 		fill_in(s, args, nargs);
 		return;
 	}
-	if (strcmp(s->function, "dlock_guard") == 0)
-		dlock_text_add(&s->sql, "CALL dlock.guard(");
+	if (s->may_renew)
+		add_call(s->cannot_leave ? &s->sql : &s->renewal, s->shape == DLOCK_SHAPE_EACH ?
+				 "SELECT dlock_renew_many" : "SELECT dlock_renew", args, nargs);
+	if (s->sql.length > 0)
+		return;
+	snprintf(call, sizeof(call), "SELECT %s", s->function);
+	if (s->shape == DLOCK_SHAPE_EACH && nargs == 4)
+		add_call_for_each(&s->sql, args);
 	else
-		dlock_text_format(&s->sql, "SELECT %s(", s->function);
-	for (size_t i = 0; i < nargs; i++)
-	{
-		if (i > 0)
-			dlock_text_add(&s->sql, ", ");
-		add_literal(&s->sql, &args[i]);
-	}
-	dlock_text_add(&s->sql, ")");
+		add_call(&s->sql, strcmp(s->function, "dlock_guard") == 0 ?
+				 "CALL dlock.guard" : call, args, nargs);
 }
 
 /* Say whether the URL wants certificates to be verified. */
@@ -580,6 +621,24 @@ take_rows(dlock_session *s, mysql_wire *wire)
 	wire->result = NULL;
 }
 
+/*
+ * The call has failed: if that is because the server does not have dlock_release_after(),
+ * and the lease may be renewed instead, do so.
+ */
+static bool
+renews_instead(dlock_session *s, const mysql_wire *wire)
+{
+	dlock_text	sql = s->sql;
+
+	if (mysql_errno(wire->mysql) != NO_SUCH_FUNCTION || s->renewal.length == 0)
+		return false;
+	s->cannot_leave = true;
+	s->sql = s->renewal;
+	s->renewal = sql;
+	dlock_text_clear(&s->renewal);
+	return true;
+}
+
 static dlock_step
 mysql_step(dlock_session *s)
 {
@@ -607,6 +666,11 @@ mysql_step(dlock_session *s)
 				turn_to(wire, MYSQL_NOTHING);
 				return DLOCK_STEP_DONE;
 			case MYSQL_QUERY:
+				if (wire->status != 0 && renews_instead(s, wire))
+				{
+					turn_to(wire, MYSQL_QUERY);
+					break;
+				}
 				if (wire->status != 0)
 					return failed(s, wire);
 				turn_to(wire, MYSQL_STORE);

@@ -44,7 +44,7 @@ static const struct
 	{"dlock_release", DLOCK_SHAPE_PLAIN, false},
 	{"dlock_release_many", DLOCK_SHAPE_ROWS, false},
 	{"dlock_release_all", DLOCK_SHAPE_PLAIN, false},
-	{"dlock_release_after", DLOCK_SHAPE_EACH, true},
+	{"dlock_release_after", DLOCK_SHAPE_EACH, false},
 	{"dlock_owner", DLOCK_SHAPE_PLAIN, false},
 	{"dlock_is_free", DLOCK_SHAPE_PLAIN, false},
 	{"dlock_remaining", DLOCK_SHAPE_PLAIN, false},
@@ -87,6 +87,7 @@ dlock_session_free(dlock_session *s)
 		s->transport->free(s);
 	dlock_url_free(&s->url);
 	dlock_text_free(&s->sql);
+	dlock_text_free(&s->renewal);
 	dlock_table_free(&s->arguments);
 	dlock_table_free(&s->answer);
 	free(s);
@@ -216,6 +217,8 @@ begin(dlock_session *s, int64_t deadline_us)
 	dlock_table_free(&s->arguments);
 	dlock_error_clear(&s->error);
 	dlock_text_clear(&s->sql);
+	dlock_text_clear(&s->renewal);
+	s->may_renew = false;
 	s->failed = false;
 	s->refused = false;
 	s->call_follows = false;
@@ -262,7 +265,7 @@ start(dlock_session *s, const dlock_arg *args, size_t nargs)
 	s->transport->prepare(s, args, nargs);
 	if (s->failed)
 		return false;
-	if (s->sql.failed || s->arguments.failed)
+	if (s->sql.failed || s->renewal.failed || s->arguments.failed)
 	{
 		dlock_error_set(&s->error, DLOCK_UNAVAILABLE, "out of memory");
 		s->failed = true;
@@ -278,6 +281,9 @@ dlock_session_call(dlock_session *s, const char *function,
 {
 	if (!begin(s, deadline_us))
 		return false;
+	s->may_renew = strcmp(function, DLOCK_LEAVE) == 0;
+	if (s->may_renew)
+		function = "dlock_release_after";
 	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++)
 		if (strcmp(functions[i].name, function) == 0)
 		{

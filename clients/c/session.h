@@ -42,6 +42,7 @@ struct dlock_session
 	void	   *memory;			/* the transport's, kept over connections */
 	dlock_phase phase;
 	bool		failed;			/* the last call has */
+	bool		may_renew;		/* it is DLOCK_LEAVE */
 	bool		refused;		/* before there was a connection */
 	bool		call_follows;	/* when it is connected */
 	int64_t		deadline_us;
@@ -57,11 +58,19 @@ struct dlock_session
 	dlock_shape shape;
 	size_t		nargs;
 	dlock_text	sql;
+	dlock_text	renewal;		/* MySQL, DLOCK_LEAVE: the statement of a server that cannot */
+	bool		cannot_leave;	/* MySQL: it has no dlock_release_after(), as was learned */
 	dlock_table arguments;
 
 	dlock_table answer;
 	dlock_error error;
 };
+
+/*
+ * For dlock_session_call(): dlock_release_after(), or where a MySQL or MariaDB does not have
+ * it, dlock_renew() or dlock_renew_many() for that time.
+ */
+#define DLOCK_LEAVE		"dlock_leave"
 
 struct dlock_transport
 {

@@ -17,10 +17,11 @@ import (
 
 // link is a connection that a client has for itself.  After an error it is of no use any more.
 type link struct {
-	connection *sql.Conn
-	isMySQL    bool
-	calls      *int32 // the client's
-	called     bool   // the last answer is a procedure's, which does not wait
+	connection  *sql.Conn
+	isMySQL     bool
+	calls       *int32 // the client's
+	cannotLeave *int32 // the same
+	called      bool   // the last answer is a procedure's, which does not wait
 	// for one statement at a time
 	turn chan struct{}
 	// since when it is kept for the next acquire
@@ -57,7 +58,7 @@ func (c *Client) connect(ctx context.Context) (<-chan outcome, context.CancelFun
 		connection, err := c.db.Conn(ctx)
 		o := outcome{err: err}
 		if err == nil {
-			o.link = &link{connection: connection, isMySQL: c.isMySQL, calls: &c.calls, turn: make(chan struct{}, 1)}
+			o.link = &link{connection: connection, isMySQL: c.isMySQL, calls: &c.calls, cannotLeave: &c.cannotLeave, turn: make(chan struct{}, 1)}
 		}
 		select {
 		case outcomes <- o:
@@ -78,7 +79,14 @@ func (k *link) send(ctx context.Context, function string, args []interface{}) (<
 		k.turn <- struct{}{}
 		o := outcome{sent: Now()}
 		calls := atomic.LoadInt32(k.calls)
+		if function == leave && atomic.LoadInt32(k.cannotLeave) == 1 {
+			function = "dlock_renew_many"
+		}
 		o.answer, o.err = k.call(ctx, function, args, calls == 1)
+		if function == leave && o.err != nil && told(o.err).Number == noFunction {
+			atomic.StoreInt32(k.cannotLeave, 1)
+			o.answer, o.err = k.call(ctx, "dlock_renew_many", args, calls == 1)
+		}
 		if o.err != nil && told(o.err).SQLState == "42809" {
 			// it is a procedure, or is none any more; the server had not begun it
 			calls = 1 - calls
@@ -248,8 +256,11 @@ func list(isMySQL bool, values interface{}) string {
 	return "{" + strings.Join(elements, ",") + "}"
 }
 
-// leave is dlock_release_after of many; MySQL and MariaDB do not have it, and renew for that time.
+// leave is dlock_release_after of many; a MySQL or MariaDB without it renews for that time.
 const leave = "dlock_release_after_many"
+
+// noFunction is MySQL's error of a function that there is not.
+const noFunction = 1305
 
 // isAlive is no function, but asks whether the connection works.
 const isAlive = ""
@@ -266,12 +277,15 @@ func (k *link) call(ctx context.Context, function string, args []interface{}, ca
 		return k.leaveEach(ctx, args)
 	}
 	isMany := strings.HasSuffix(function, "_many")
-	if k.isMySQL && function == leave {
-		function = "dlock_renew_many"
-	}
 	call, marks, bound := expression(k.isMySQL, function, args...)
 	found := call + " AS name"
-	if function == leave {
+	if function == leave && k.isMySQL {
+		call = "COALESCE(CONVERT(JSON_ARRAYAGG(l.name) USING utf8mb4), '[]')"
+		found = fmt.Sprintf(" FROM JSON_TABLE(CONVERT(%s USING utf8mb4), '$[*]' COLUMNS"+
+			" (place FOR ORDINALITY, name VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS l"+
+			" WHERE dlock_release_after(l.name, %s, %s, JSON_EXTRACT(CONVERT(%s USING utf8mb4), CONCAT('$[', l.place - 1, ']'))) = 1",
+			marks[0], marks[1], marks[2], marks[3])
+	} else if function == leave {
 		// the arguments are names, owner, after, tokens
 		found = fmt.Sprintf("ROWS FROM (unnest(%s), unnest(%s)) AS lease(name, token) WHERE dlock_release_after(name, %s, %s, token)",
 			marks[0], marks[3], marks[1], marks[2])
@@ -284,6 +298,9 @@ func (k *link) call(ctx context.Context, function string, args []interface{}, ca
 	case byCall:
 	case k.isMySQL:
 		call = "CAST(" + call + " AS BINARY)"
+		if function == leave {
+			call += found
+		}
 	case isMany:
 		call = "encode(convert_to(coalesce(json_agg(name), '[]')::text, 'UTF8'), 'hex') FROM " + found
 	default:

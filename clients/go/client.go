@@ -40,6 +40,7 @@ type Client struct {
 	isOfOne     bool // of one lease, which the program has acquired without a client
 	events      *events
 	calls       int32 // 1: the server has plain/dlock.sql, and no library: what takes or extends a lease is a procedure
+	cannotLeave int32 // 1: the server is a MySQL or MariaDB without dlock_release_after
 
 	wake     chan struct{} // for the heartbeat to look again at what follows
 	acquires sync.WaitGroup

@@ -182,6 +182,9 @@ public final class Client implements AutoCloseable {
     volatile boolean wasThere;
     /** The server has procedures, and no library. */
     volatile boolean calls;
+
+    /** The server is a MySQL or MariaDB without dlock_release_after. */
+    volatile boolean cannotLeave;
     private final boolean isLone;                   // of a lease that was made without a client
     private final ReferenceQueue<Lease> dropped = new ReferenceQueue<>();
     private final Condition wake = lock.newCondition();         // of the keeper

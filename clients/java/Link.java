@@ -28,6 +28,9 @@ import java.util.concurrent.locks.ReentrantLock;
  * <p>SPDX-License-Identifier: PostgreSQL
  */
 final class Link implements Runnable {
+    /** MySQL's error of a function that there is not. */
+    private static final int NO_FUNCTION = 1305;
+
     /** What a link does for a job. */
     @FunctionalInterface
     interface Work<T> {
@@ -288,10 +291,10 @@ final class Link implements Runnable {
         return tokens == null ? many("dlock_release_many", names, client.owner()) : many("dlock_release_many", names, client.owner(), tokens);
     }
 
-    /** Give all holds of each back, with effect so many seconds later; MySQL and MariaDB can only renew for that time. */
+    /** Give all holds of each back, with effect so many seconds later; a MySQL or MariaDB without that renews for that time. */
     Set<String> leave(String[] names, long[] tokens, double after) throws SQLException {
         if (!isPostgres)
-            return renew(names, tokens, after);
+            return leaveInMySQL(names, tokens, after);
         return byCall(() -> found("name FROM ROWS FROM (unnest(" + marks(true, (Object) names) + "), unnest(" + marks(true, tokens)
             + ")) AS lease(name, token) WHERE dlock_release_after(name, " + marks(true, client.owner(), after) + ", token)",
             names, tokens, client.owner(), after), () -> {
@@ -305,14 +308,35 @@ final class Link implements Runnable {
             });
     }
 
+    private Set<String> leaveInMySQL(String[] names, long[] tokens, double after) throws SQLException {
+        try {
+            if (!client.cannotLeave)
+                return names("COALESCE(CONVERT(JSON_ARRAYAGG(l.name) USING utf8mb4), '[]')",
+                    " FROM JSON_TABLE(CONVERT(" + marks(false, (Object) names) + " USING utf8mb4), '$[*]' COLUMNS"
+                    + " (place FOR ORDINALITY, name VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS l"
+                    + " WHERE dlock_release_after(l.name, " + marks(false, client.owner(), after) + ", JSON_EXTRACT(CONVERT("
+                    + marks(false, (Object) tokens) + " USING utf8mb4), CONCAT('$[', l.place - 1, ']'))) = 1",
+                    names, client.owner(), after, tokens);
+        } catch (SQLException error) {
+            if (error.getErrorCode() != NO_FUNCTION)
+                throw error;
+            client.cannotLeave = true;
+        }
+        return renew(names, tokens, after);
+    }
+
     private Set<String> many(String function, Object... arguments) throws SQLException {
         return found(function + "(" + marks(isPostgres, arguments) + ")", arguments);
     }
 
     private Set<String> found(String what, Object... arguments) throws SQLException {
+        return names(what, "", arguments);
+    }
+
+    private Set<String> names(String what, String from, Object... arguments) throws SQLException {
         // in digits, since the session may have another encoding for answers
         String names = ask("SELECT " + (isPostgres ? "encode(convert_to(array_to_json(ARRAY(SELECT " + what + "))::text, 'UTF8'), 'hex')"
-            : "HEX(" + what + ")"), 1, arguments);
+            : "HEX(" + what + ")") + from, 1, arguments);
         // a server may have no room for an answer, which says nothing about the leases
         if (names == null)
             throw new Unavailable("there is no answer", null);

@@ -128,8 +128,11 @@ function isAnswer(error) {
 
 /* ------------------------------------------------------------- connections */
 
-// dlock_release_after() of many; MySQL and MariaDB do not have it, and renew for that time
+// dlock_release_after() of many; a MySQL or MariaDB without it renews for that time
 const LEAVE = 'dlock_release_after_many';
+
+// MySQL's error of a function that there is not
+const NO_FUNCTION = 1305;
 
 /*
  * The program makes the connections.  Whatever it has set, how its driver parses values, how the
@@ -204,20 +207,26 @@ const mysql = {
 	open: (connection) => connection.connect(),
 	end: (connection) => connection.end(),
 
-	async answer(connection, calls, asked, args) {
-		const request = asked === LEAVE ? 'dlock_renew_many' : asked;
+	async answer(connection, calls, request, args) {
 		// The driver would escape by backslashes, which mean nothing under NO_BACKSLASH_ESCAPES, and
 		// its own placeholders may be the program's: ? and :name.  Statements that are prepared
 		// would be in the way of proxies, and convert text to the session's character set.
 		const text = (value) => (/^[\w .,/+="[\]-]*$/.test(value) ? `_binary'${value}'` : `X'${Buffer.from(value).toString('hex')}'`);
-		const list = args.map((arg) => {
+		const marks = args.map((arg) => {
 			if (Array.isArray(arg))
 				return text(JSON.stringify(arg));
 			return typeof arg === 'string' ? text(arg) : String(arg);
-		}).join(', ');
+		});
+		const list = marks.join(', ');
+		const [names, owner, after, tokens] = marks;
 		const isList = request === 'dlock_acquire_all' || request.endsWith('_many');
 		const [rows] = await connection.query({
 			sql: request === 'dlock_guard' ? `CALL dlock.guard(${list})`
+				: request === LEAVE ? "SELECT CAST(COALESCE(CONVERT(JSON_ARRAYAGG(l.name) USING utf8mb4), '[]') AS BINARY)"
+					+ ` FROM JSON_TABLE(CONVERT(${names} USING utf8mb4), '$[*]' COLUMNS`
+					+ " (place FOR ORDINALITY, name VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS l"
+					+ ` WHERE dlock_release_after(l.name, ${owner}, ${after},`
+					+ ` JSON_EXTRACT(CONVERT(${tokens} USING utf8mb4), CONCAT('$[', l.place - 1, ']'))) = 1`
 				: `SELECT ${isList ? `CAST(${request}(${list}) AS BINARY)` : `${request}(${list})`} LIMIT 1`,		// whatever sql_select_limit is
 			rowsAsArray: true,
 			nestTables: false,
@@ -456,10 +465,20 @@ class Link {
 	async ask(request) {
 		const sent = now();
 		const { calls } = this.#keeper;
-		const answer = (byCall) => call(this.#driver, this.#connection, byCall, ...request);
+		let asked = request;
+		const renew = () => { asked = ['dlock_renew_many', ...request.slice(1)]; };
+		if (this.#keeper.cannotLeave && request[0] === LEAVE)
+			renew();
+		const answer = (byCall) => call(this.#driver, this.#connection, byCall, ...asked);
 		try {
 			return { sent, answer: await answer(calls), calls };
 		} catch (error) {
+			// a MySQL or MariaDB without dlock_release_after()
+			if (asked[0] === LEAVE && error.errno === NO_FUNCTION) {
+				this.#keeper.cannotLeave = true;
+				renew();
+				return { sent, answer: await answer(calls), calls };
+			}
 			// it is a procedure, or is none any more, as others learn at the same time; nothing was begun
 			if (error.code !== '42809')
 				throw error;
@@ -518,6 +537,7 @@ class Keeper {
 	wasLoggedIn = false;
 	wasThere = false;			// dlock, as one of its functions has shown
 	calls = false;				// the server has procedures, and no library
+	cannotLeave = false;		// it is a MySQL or MariaDB without dlock_release_after()
 	#link = null;				// the heartbeat's
 	#spare = null;				// the next acquire's
 	#names = new Map();			// until when each is taken

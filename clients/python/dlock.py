@@ -333,8 +333,11 @@ def _new_owner() -> str:
 
 # -------------------------------------------------------------------------------------- requests
 
-# dlock_release_after() of many; MySQL and MariaDB do not have it, and renew for that time
+# dlock_release_after() of many; a MySQL or MariaDB without it renews for that time
 _LEAVE = "dlock_release_after_many"
+
+# MySQL's error of a function that there is not
+_ER_NO_FUNCTION = 1305
 
 
 class _Request:
@@ -357,14 +360,25 @@ class _Request:
             return [request.statement(family, calls) for request in each]
         return [self.statement(family, calls)]
 
+    def without_leaving(self) -> "_Request":
+        """The same for a server that has no dlock_release_after()."""
+        return _Request("dlock_renew_many", *self.args) if self.function == _LEAVE else self
+
     def statement(self, family: str, calls: bool) -> bytes:
         is_postgres = family.startswith("psycopg")
         literal = _postgres_literal if is_postgres else _mysql_literal
-        function = "dlock_renew_many" if self.function == _LEAVE and not is_postgres else self.function
+        function = self.function
         args = [literal(arg) for arg in self.args]
         if calls and function.startswith("dlock_acquire"):
             args[-2] = "0"  # the wait, which is the client's
         call = f"{function}({', '.join(args)})"
+        if function == _LEAVE and not is_postgres:
+            names, owner, after, tokens = args
+            return (
+                "SELECT HEX(COALESCE(CONVERT(JSON_ARRAYAGG(l.name) USING utf8mb4), '[]')) FROM JSON_TABLE("
+                f"CONVERT({names} USING utf8mb4), '$[*]' COLUMNS (place FOR ORDINALITY, name VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS l"
+                f" WHERE dlock_release_after(l.name, {owner}, {after}, JSON_EXTRACT(CONVERT({tokens} USING utf8mb4), CONCAT('$[', l.place - 1, ']'))) = 1"
+            ).encode("ascii")
         if self.function == "dlock_guard":
             sql = f"SELECT {call}" if is_postgres else call.replace("dlock_guard", "CALL dlock.guard", 1)
         elif calls and function != "dlock_release_many":
@@ -479,6 +493,8 @@ class _Factory:
         # the server has plain/dlock.sql and no library: what takes or extends a lease is a procedure,
         # and does not wait
         self.calls = False
+        # it is a MySQL or MariaDB without dlock_release_after()
+        self.cannot_leave = False
 
 
 class _Link:
@@ -559,15 +575,24 @@ class _Link:
                 if job.request is not None or not is_new:
                     job.sent = now()
                     job.calls = self._factory.calls
+                    request = job.request
+                    if request is not None and self._factory.cannot_leave:
+                        request = request.without_leaving()
                     try:
-                        job.answer = self._ask(connection, family, finish, job.request, job.calls)
+                        job.answer = self._ask(connection, family, finish, request, job.calls)
                     except Exception as error:  # pylint: disable=broad-except
                         # "is a procedure", or is none: the other form, which the server had not begun
                         told = _told(error)
-                        if job.request is None or told is None or told.sqlstate != "42809":
+                        if request is None or told is None:
                             raise
-                        self._factory.calls = job.calls = not job.calls
-                        job.answer = self._ask(connection, family, finish, job.request, job.calls)
+                        if request.function == _LEAVE and told.errno == _ER_NO_FUNCTION:
+                            self._factory.cannot_leave = True
+                            request = request.without_leaving()
+                        elif told.sqlstate == "42809":
+                            self._factory.calls = job.calls = not job.calls
+                        else:
+                            raise
+                        job.answer = self._ask(connection, family, finish, request, job.calls)
             except BaseException as error:  # pylint: disable=broad-except
                 job.error = error
             with self._lock:

@@ -55,6 +55,9 @@
 #define HUNG_US			1000000
 #define SLOW_US			50000
 
+/* A statement that waits for locks ends before; one that takes longer is cut off its caller. */
+#define CUT_US			2500000
+
 /* For how long callers do not append after the server was slow. */
 #define SLOW_PAUSE_US	2000000
 
@@ -97,6 +100,9 @@
  * besides its strings. */
 #define STATEMENT_BYTES	100
 #define ENTRY_BYTES		100
+
+#define DOUBT_MESSAGE \
+	"could not learn whether the lease was written: the server may not be written to any more; ask again, or release"
 
 #define LOCKED_MESSAGE \
 	"could not write the lease: the server or dlock's tables are locked against writing"
@@ -642,10 +648,10 @@ can_decide(call *c, int64_t now_us)
 
 	if (c->asked->kind == DLOCK_CALL_READ)
 		return is_known && !behind;
-	return is_ready() && server.refusal == NULL &&
-		(releases || !is_hung(now_us) || calls_is_refused(c)) &&
-		(flying == NULL || open->batch.count < ROWS_MOST) &&
-		open->nalso < ALSO_MOST && take_over(now_us);
+	if (!is_ready() || server.refusal != NULL ||
+		(flying != NULL && open->batch.count >= ROWS_MOST) || open->nalso >= ALSO_MOST)
+		return false;
+	return ((releases || !is_hung(now_us)) && take_over(now_us)) || calls_is_refused(c);
 }
 
 /* Decide the calls that are undecided, in their order. */
@@ -709,8 +715,9 @@ buffer_take(call *c)
 	else if (!fits(c))
 		calls_refuse(c, "53400",
 					 "could not write the lease: it is longer than the server's \"max_allowed_packet\"");
-	/* those who wait for an append that hangs do not stand in line for this */
-	else if ((looks || undecided.head == NULL || is_hung(now_us)) && can_decide(c, now_us))
+	/* who waits for an append that hangs, or for a take-over, is in nobody's way */
+	else if (looks || undecided.head == NULL || is_hung(now_us) ? can_decide(c, now_us) :
+			 must_take_over && is_ready() && calls_is_refused(c))
 	{
 		calls_make(c);
 		calls_make_woken();
@@ -838,17 +845,57 @@ send_flying(void)
 	return result;
 }
 
-/* Tell calls that nobody knows what has become of them; leases stay until they are over. */
+/*
+ * Calls that were decided fail, though what they were granted is in the log, or may come to be:
+ * then it is given back behind that.
+ */
 static void
-doubt(call_list *calls)
+give_up_calls(call_list *calls, const char *sqlstate, const char *message)
 {
 	while (calls->head != NULL)
 	{
 		call	   *c = calls->head;
 
 		call_list_remove(c);
-		calls_refuse(c, "08007", "could not learn whether the lease was written: the server was read-only meanwhile, or its cluster has changed; ask again, or release");
+		calls_give_back(c);
+		calls_refuse(c, sqlstate, "%s", message);
 	}
+	calls_make_woken();
+}
+
+/*
+ * The server has changed since calls were decided: while it was read-only, or by a change of
+ * its cluster, the tokens that they were granted may have been lost and granted anew.  What was
+ * given back is; all else is decided again, after a take-over, and grants are given back first.
+ * Only a guard is not made twice.
+ */
+static void
+decide_again(call_list *calls)
+{
+	call_list	later = {0};
+
+	while (calls->head != NULL)
+	{
+		call	   *c = calls->head;
+		lease_op	op = c->request.op;
+		bool		is_apply = c->asked->kind == DLOCK_CALL_APPLY ||
+			c->asked->kind == DLOCK_CALL_APPLY_EACH ||
+			c->asked->kind == DLOCK_CALL_APPLY_ALL;
+
+		call_list_remove(c);
+		if (is_apply && (op == LEASE_RELEASE || op == LEASE_DROP || op == LEASE_EVICT))
+			calls_finish(c);
+		else if (c->asked->kind == DLOCK_CALL_BEGIN_GUARD)
+			calls_refuse(c, "08007", DOUBT_MESSAGE);
+		else
+		{
+			calls_give_back(c);
+			call_list_append(&later, c);
+		}
+	}
+	move_calls(&undecided, &later);
+	move_calls(&later, &undecided);
+	calls_make_woken();
 }
 
 /* The flying buffer's rows are in the log. */
@@ -883,7 +930,7 @@ finish_flying(void)
 	shut = false;
 	/* what they rest on may not be so any more, if the server has changed since */
 	if (must_take_over)
-		doubt(&calls);
+		decide_again(&calls);
 	if (behind || server.refusal != NULL)
 		buffer_wake_before(0);
 	begin_gathering(calls.count, took_us, now_us);
@@ -935,13 +982,17 @@ decide_owed(void)
 		lease_request request = {
 			.op = LEASE_RELEASE, .token = o->token, .holds = o->holds
 		};
+		held		was;
 		decision	d;
 
 		if (h == NULL || (server.is_member &&
 						  (h->deadline_us != o->deadline_us || h->version != o->version)))
 			continue;
+		was = *h;
 		request.owner = held_owner(h);
 		d = decide(state_name_bytes(h->name), &request, o->by, &moment, false);
+		if (d.changed && !d.is_early && !d.failed)
+			d.failed = !buffer_owe(&was, o->holds, o->by);
 		if (d.failed)
 			buffer_undo(NULL);
 	}
@@ -1258,6 +1309,11 @@ load(void)
 		fail_waiting("could not use the lock table: dlock.log is empty; run install.sql again");
 	else if (result == LOG_HOLE)
 		fail_waiting("could not use the lock table: rows of dlock.log are missing");
+	else if (result == LOG_NO_MEMORY)
+	{
+		fail_calls(&undecided, "53200", "out of memory");
+		fail_calls(&lookers, "53200", "out of memory");
+	}
 	else
 		fail_waiting(NULL);
 	if (result == LOG_LOST)
@@ -1282,9 +1338,15 @@ read_tail(void)
 	undo_both(server.is_member);
 	is_known = false;
 	engine_unlock();
-	wire.error[0] = '\0';
-	if (connect_wire())
-		result = log_follow(&wire, &at, visit_row, NULL);
+	/* once more if the connection was lost, maybe long before */
+	for (int i = 0; i < 2 && result == LOG_LOST; i++)
+	{
+		if (i > 0)
+			disconnect_wire();
+		wire.error[0] = '\0';
+		if (connect_wire())
+			result = log_follow(&wire, &at, visit_row, NULL);
+	}
 	engine_lock();
 	/* in a cluster, a row of another node is as good as one's own */
 	if (at.number != position.number && !server.is_member)
@@ -1310,13 +1372,16 @@ static void
 look_at_server(void)
 {
 	server_state state;
-	bool		told;
+	bool		told = false;
 
 	engine_unlock();
-	wire.error[0] = '\0';
-	told = connect_wire() && server_look(&own, &state);
-	if (!told)
-		disconnect_wire();
+	for (int i = 0; i < 2 && !told; i++)
+	{
+		wire.error[0] = '\0';
+		told = connect_wire() && server_look(&own, &state);
+		if (!told)
+			disconnect_wire();
+	}
 	engine_lock();
 	if (told)
 	{
@@ -1454,13 +1519,13 @@ make_good(void)
 		 * (A lock may be that of the attempt that was lost.)
 		 */
 		if (server.refusal != NULL)
-			doubt(&flying->calls);
+			give_up_calls(&flying->calls, "08007", DOUBT_MESSAGE);
 		else if (result == LOG_NOTHING && !is_conflict(wire.code) &&
 				 wire.code != UNKNOWN_OUTCOME && wire.error[0] != '\0' &&
-				 (wire.code != 1205 || server.is_member))
+				 wire.code != 1205)
 		{
 			snprintf(message, sizeof(message), "could not use the lock table: %.400s", wire.error);
-			fail_calls(&flying->calls, wire.sqlstate, message);
+			give_up_calls(&flying->calls, wire.sqlstate, message);
 			fail_calls(&undecided, wire.sqlstate, message);
 		}
 		if (flying->calls.head == NULL)
@@ -1625,7 +1690,7 @@ refuse(void)
 		undo_both(true);
 		decide_owed();
 	}
-	doubt(&visible);
+	give_up_calls(&visible, "08007", DOUBT_MESSAGE);
 	snprintf(message, sizeof(message), "could not use the lock table: %s", server.refusal);
 	fail_calls(&undecided, "25006", message);
 	queue_refuse_all("25006", message);
@@ -1782,7 +1847,7 @@ buffer_is_given_up(void)
 void
 buffer_watch(void)
 {
-	if (is_led && is_hung(lease_now()))
+	if (is_led && flying != NULL && lease_now() > flying_since_us + CUT_US)
 		connection_interrupt(&own);
 }
 

@@ -133,20 +133,14 @@ note_failed(tail_look *look)
 			 own.error);
 }
 
-/* Look; the mutex is not held.  A connection that was lost while it was idle is opened again. */
+/* Look once. */
 static void
-look_at_tail(tail_look *look)
+look_once(tail_look *look)
 {
 	lease_status status = LEASE_STATUS_LOST;
 
-	for (int i = 0; i < 2 && status == LEASE_STATUS_LOST; i++)
-	{
-		if (own.mysql == NULL && connection_open(&own) != LEASE_STATUS_OK)
-			break;
+	if (own.mysql != NULL || connection_open(&own) == LEASE_STATUS_OK)
 		status = look->is_causal ? wait_for_others(look->may_write) : LEASE_STATUS_OK;
-		if (own.mysql == NULL)
-			status = LEASE_STATUS_LOST;
-	}
 	look->has_waited = status == LEASE_STATUS_OK;
 	if (!look->has_waited)
 		note_failed(look);
@@ -159,6 +153,17 @@ look_at_tail(tail_look *look)
 		read_last(&look->number, &look->writer) == LEASE_STATUS_OK;
 	if (!look->has_read && look->has_waited)
 		note_failed(look);
+}
+
+/* Look; the mutex is not held.  A connection that was lost while it was idle is opened again. */
+static void
+look_at_tail(tail_look *look)
+{
+	bool		was_open = own.mysql != NULL;
+
+	look_once(look);
+	if (was_open && own.mysql == NULL)
+		look_once(look);
 }
 
 /* Make the calls for which the tail was looked at. */

@@ -228,6 +228,28 @@ clean(log_connection *wire)
 	}
 }
 
+/* Look whether the log is still there, if somebody waits; otherwise nobody would be told. */
+static void
+look_for_log(void)
+{
+	MYSQL_RES  *result;
+	bool		awaited;
+
+	engine_lock();
+	awaited = queue_waiters() > 0;
+	engine_unlock();
+	if (!awaited)
+		return;
+	if (ask(&own, "SELECT 1 FROM dlock.log LIMIT 1", &result) == LEASE_STATUS_OK)
+		mysql_free_result(result);
+	else if (own.is_missing)
+	{
+		engine_lock();
+		queue_refuse_all(own.sqlstate, own.error);
+		engine_unlock();
+	}
+}
+
 /* Look whether the server may be written to, and by whom. */
 static void
 look_at_server(void)
@@ -263,6 +285,8 @@ upkeep_main(void *argument)
 			read_settings(&own);
 		if (own.mysql != NULL)
 			look_at_server();
+		if (own.mysql != NULL)
+			look_for_log();
 		if (own.mysql != NULL)
 			look_for_connections();
 		if (own.mysql != NULL)

@@ -348,7 +348,8 @@ sub leases
 		my $left = query("SELECT SECONDS_LEFT FROM dlock.locks WHERE name = '$name' AND LIVE");
 		cmp_ok($left, '>', 900, 'leaves its lease for as long as it was asked to');
 		cmp_ok($left, '<=', 1000, 'and no longer');
-		is(query("SELECT leaving FROM dlock.locks WHERE name = '$name'"), 't', 'given back with effect then') if engine()->kind eq 'postgres';
+		is(query("SELECT count(*) FROM dlock.locks WHERE name = '$name' AND leaving"), 1, 'given back with effect then')
+		  if engine()->kind eq 'postgres' || ($ENV{STORE} // '') eq 'log';
 		ends_with(75, 'so that others are refused', 'run', $name, 'true');
 	});
 	in_time(RELEASED_IN, sub {

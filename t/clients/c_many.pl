@@ -94,7 +94,8 @@ for my $threads (0, 1)
 	my $left = value(q{SELECT remaining FROM dlock.locks WHERE name = 'k'});
 	cmp_ok($left, '<=', 300, "$with: one is left for a time");
 	cmp_ok($left, '>', 100, "$with: and not given back");
-	is(value(q{SELECT leaving FROM dlock.locks WHERE name = 'k'}), 't', "$with: but with effect at that time") if $engine->kind eq 'postgres';
+	is(value(q{SELECT count(*) FROM dlock.locks WHERE name = 'k' AND leaving}), 1, "$with: but with effect at that time")
+	  if $engine->kind eq 'postgres' || ($ENV{STORE} // '') eq 'log';
 	like($p->ask('new k2 client=1 name=k ttl=30'), qr/^error busy .*"k"/, "$with: and is not taken by re-entry meanwhile");
 	$p->say("free $_", "new $_ client=1 name=$_ ttl=600", "start $_") for 's';
 	$p->hear(qr/^s held /);

@@ -170,6 +170,32 @@ dlock_caller_is_event(void)
 	return false;
 }
 
+bool
+dlock_thd_account(struct THD *thd, char *user, size_t user_size, char *host, size_t host_size)
+{
+	(void) thd, (void) user, (void) user_size, (void) host, (void) host_size;
+	return false;
+}
+
+dlock_rights
+dlock_thd_known_rights(struct THD *thd)
+{
+	(void) thd;
+	return (dlock_rights) 0;
+}
+
+const char *
+dlock_show_state(const char *state)
+{
+	return state;
+}
+
+void
+dlock_log(const char *line)
+{
+	fprintf(stderr, "%s\n", line);
+}
+
 /*
  * ThreadSanitizer does not know this way to wait for a semaphore: tell it that
  * what came before a post has come before this.

@@ -394,7 +394,8 @@ test_case('a server that was read-only' => sub {
 	reconnect();
 	sql('SET GLOBAL read_only = 1');
 
-	like(ask($session, q{SELECT dlock_renew('kept', 'own', 600)}), qr/^1792 25006/, 'it is read-only');
+	# the log's connection was killed, and so nobody may know
+	like(ask($session, q{SELECT dlock_renew('kept', 'own', 600)}), $server ? qr/^1792 25006|could not learn whether/ : qr/^1792 25006/, 'it is read-only');
 
 	# while the library waits for the table, two calls come together
 	if (!$server)
