@@ -177,6 +177,25 @@ answer(call *c)
 	buffer_answer(c, position);
 }
 
+/* A call has ended leases by force: have a line written to the server's log. */
+static void
+note_forced(const call *c)
+{
+	char		name[DLOCK_SHOWN_SIZE];
+	char		owner[DLOCK_SHOWN_SIZE];
+	char		user[DLOCK_SHOWN_SIZE];
+	char		host[DLOCK_SHOWN_SIZE];
+
+	upkeep_log("dlock: %llu lease%s on \"%s\" released by force%s%s%s; account '%s'@'%s', connection %llu",
+			   (unsigned long long) c->answer->count, c->answer->count == 1 ? "" : "s",
+			   dlock_show(name, c->asked->names[0]),
+			   c->request.owner.length > 0 ? ", of owner \"" : "",
+			   c->request.owner.length > 0 ? dlock_show(owner, c->request.owner) : "",
+			   c->request.owner.length > 0 ? "\"" : "",
+			   dlock_show(user, c->account->user), dlock_show(host, c->account->host),
+			   (unsigned long long) c->asked->caller->connection_id);
+}
+
 /* What is counted for a call whose answer is durable. */
 static void
 count(const call *c)
@@ -199,7 +218,11 @@ count(const call *c)
 				break;
 			case LEASE_RELEASED:
 				if (c->request.op == LEASE_EVICT)
+				{
 					lease_count(LEASE_COUNT_forced, a->count);
+					if (a->count > 0)
+						note_forced(c);
+				}
 				else
 					lease_count(LEASE_COUNT_released, 1);
 				break;
@@ -480,25 +503,6 @@ make_acquire(call *c)
 	calls_attend(name, true);
 }
 
-/* Leases were ended by force: have a line written to the server's log. */
-static void
-note_forced(const call *c)
-{
-	char		name[DLOCK_SHOWN_SIZE];
-	char		owner[DLOCK_SHOWN_SIZE];
-	char		user[DLOCK_SHOWN_SIZE];
-	char		host[DLOCK_SHOWN_SIZE];
-
-	upkeep_log("dlock: %llu leases on \"%s\" released by force%s%s%s; account '%s'@'%s', connection %llu",
-			   (unsigned long long) c->answer->count,
-			   dlock_show(name, c->asked->names[0]),
-			   c->request.owner.length > 0 ? ", of owner \"" : "",
-			   c->request.owner.length > 0 ? dlock_show(owner, c->request.owner) : "",
-			   c->request.owner.length > 0 ? "\"" : "",
-			   dlock_show(user, c->account->user), dlock_show(host, c->account->host),
-			   (unsigned long long) c->asked->caller->connection_id);
-}
-
 /* Renew, release, downgrade, or evict. */
 static void
 make_change(call *c)
@@ -512,8 +516,6 @@ make_change(call *c)
 		return;
 	}
 	note_decision(c, &d);
-	if (d.ended > 0)
-		note_forced(c);
 	if (d.is_early)
 		calls_finish(c);
 	else
@@ -1048,12 +1050,18 @@ give_back(const call *c, lease_bytes name, uint64_t token, lease_outcome outcome
 		.holds = lease_holds_added(&c->request, outcome),
 		.unless_repeated = c->request.request.length > 0
 	};
+	const held *h = state_find(token);
+	held		was = {0};
 	decision	d;
 
-	if (request.holds == 0)
+	if (request.holds == 0 || h == NULL)
 		return;
+	was = *h;
 	moment = lease_moment_now(false);
 	d = decide(name, &request, party_of(c), &moment, false);
+	/* like a release that was answered, it is decided again if the append fails */
+	if (d.changed && !d.is_early && !d.failed)
+		d.failed = !buffer_owe(&was, request.holds, party_of(c));
 	if (d.failed)
 		buffer_undo(NULL);
 	else if (d.changed)
