@@ -55,6 +55,9 @@
 #define HUNG_US			1000000
 #define SLOW_US			50000
 
+/* A statement that waits for locks ends before; one that takes longer is cut off its caller. */
+#define CUT_US			2500000
+
 /* For how long callers do not append after the server was slow. */
 #define SLOW_PAUSE_US	2000000
 
@@ -97,6 +100,9 @@
  * besides its strings. */
 #define STATEMENT_BYTES	100
 #define ENTRY_BYTES		100
+
+#define DOUBT_MESSAGE \
+	"could not learn whether the lease was written: the server may not be written to any more; ask again, or release"
 
 #define LOCKED_MESSAGE \
 	"could not write the lease: the server or dlock's tables are locked against writing"
@@ -857,11 +863,39 @@ give_up_calls(call_list *calls, const char *sqlstate, const char *message)
 	calls_make_woken();
 }
 
-/* Tell calls that nobody knows what has become of them. */
+/*
+ * The server has changed since calls were decided: while it was read-only, or by a change of
+ * its cluster, the tokens that they were granted may have been lost and granted anew.  What was
+ * given back is; all else is decided again, after a take-over, and grants are given back first.
+ * Only a guard is not made twice.
+ */
 static void
-doubt(call_list *calls)
+decide_again(call_list *calls)
 {
-	give_up_calls(calls, "08007", "could not learn whether the lease was written: the server was read-only meanwhile, or its cluster has changed; ask again, or release");
+	call_list	later = {0};
+
+	while (calls->head != NULL)
+	{
+		call	   *c = calls->head;
+		lease_op	op = c->request.op;
+		bool		is_apply = c->asked->kind == DLOCK_CALL_APPLY ||
+			c->asked->kind == DLOCK_CALL_APPLY_EACH ||
+			c->asked->kind == DLOCK_CALL_APPLY_ALL;
+
+		call_list_remove(c);
+		if (is_apply && (op == LEASE_RELEASE || op == LEASE_DROP || op == LEASE_EVICT))
+			calls_finish(c);
+		else if (c->asked->kind == DLOCK_CALL_BEGIN_GUARD)
+			calls_refuse(c, "08007", DOUBT_MESSAGE);
+		else
+		{
+			calls_give_back(c);
+			call_list_append(&later, c);
+		}
+	}
+	move_calls(&undecided, &later);
+	move_calls(&later, &undecided);
+	calls_make_woken();
 }
 
 /* The flying buffer's rows are in the log. */
@@ -896,7 +930,7 @@ finish_flying(void)
 	shut = false;
 	/* what they rest on may not be so any more, if the server has changed since */
 	if (must_take_over)
-		doubt(&calls);
+		decide_again(&calls);
 	if (behind || server.refusal != NULL)
 		buffer_wake_before(0);
 	begin_gathering(calls.count, took_us, now_us);
@@ -948,13 +982,17 @@ decide_owed(void)
 		lease_request request = {
 			.op = LEASE_RELEASE, .token = o->token, .holds = o->holds
 		};
+		held		was;
 		decision	d;
 
 		if (h == NULL || (server.is_member &&
 						  (h->deadline_us != o->deadline_us || h->version != o->version)))
 			continue;
+		was = *h;
 		request.owner = held_owner(h);
 		d = decide(state_name_bytes(h->name), &request, o->by, &moment, false);
+		if (d.changed && !d.is_early && !d.failed)
+			d.failed = !buffer_owe(&was, o->holds, o->by);
 		if (d.failed)
 			buffer_undo(NULL);
 	}
@@ -1481,10 +1519,10 @@ make_good(void)
 		 * (A lock may be that of the attempt that was lost.)
 		 */
 		if (server.refusal != NULL)
-			doubt(&flying->calls);
+			give_up_calls(&flying->calls, "08007", DOUBT_MESSAGE);
 		else if (result == LOG_NOTHING && !is_conflict(wire.code) &&
 				 wire.code != UNKNOWN_OUTCOME && wire.error[0] != '\0' &&
-				 (wire.code != 1205 || server.is_member))
+				 wire.code != 1205)
 		{
 			snprintf(message, sizeof(message), "could not use the lock table: %.400s", wire.error);
 			give_up_calls(&flying->calls, wire.sqlstate, message);
@@ -1652,7 +1690,7 @@ refuse(void)
 		undo_both(true);
 		decide_owed();
 	}
-	doubt(&visible);
+	give_up_calls(&visible, "08007", DOUBT_MESSAGE);
 	snprintf(message, sizeof(message), "could not use the lock table: %s", server.refusal);
 	fail_calls(&undecided, "25006", message);
 	queue_refuse_all("25006", message);
@@ -1809,7 +1847,7 @@ buffer_is_given_up(void)
 void
 buffer_watch(void)
 {
-	if (is_led && is_hung(lease_now()))
+	if (is_led && flying != NULL && lease_now() > flying_since_us + CUT_US)
 		connection_interrupt(&own);
 }
 

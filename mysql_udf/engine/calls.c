@@ -98,6 +98,7 @@ end_call(call *c)
 {
 	sem_t	   *semaphore = c->woken;
 
+	call_list_remove(c);
 	queue_end(c);
 	c->answered = true;
 	engine_post(semaphore);
@@ -931,8 +932,8 @@ calls_make_woken(void)
 		if (woken == NULL)
 			woken_end = &woken;
 		c->is_woken = false;
-		/* one that has got what it wanted waits no more */
-		if (c->nplaces == 0)
+		/* one that has got what it wanted waits no more, and one in a list is made later */
+		if (c->nplaces == 0 || c->list != NULL)
 			continue;
 		lease_count(LEASE_COUNT_woken, 1);
 		calls_make(c);
@@ -1049,12 +1050,18 @@ give_back(const call *c, lease_bytes name, uint64_t token, lease_outcome outcome
 		.holds = lease_holds_added(&c->request, outcome),
 		.unless_repeated = c->request.request.length > 0
 	};
+	const held *h = state_find(token);
+	held		was = {0};
 	decision	d;
 
-	if (request.holds == 0)
+	if (request.holds == 0 || h == NULL)
 		return;
+	was = *h;
 	moment = lease_moment_now(false);
 	d = decide(name, &request, party_of(c), &moment, false);
+	/* like a release that was answered, it is decided again if the append fails */
+	if (d.changed && !d.is_early && !d.failed)
+		d.failed = !buffer_owe(&was, request.holds, party_of(c));
 	if (d.failed)
 		buffer_undo(NULL);
 	else if (d.changed)
@@ -1073,7 +1080,7 @@ calls_give_back(call *c)
 					  (lease_outcome) c->outcomes[i]);
 }
 
-/* End leases that are over, some at a time.  Returns when there may be more. */
+/* End leases that are over, some at a time.  Returns when there may be more; 0: now. */
 int64_t
 calls_reap(void)
 {
@@ -1105,5 +1112,5 @@ calls_reap(void)
 		calls_attend(bytes, true);
 		calls_make_woken();
 	}
-	return h == NULL ? INT64_MAX : moment.now_us;
+	return h == NULL ? INT64_MAX : 0;
 }
