@@ -104,9 +104,6 @@
 #define DOUBT_MESSAGE \
 	"could not learn whether the lease was written: the server may not be written to any more; ask again, or release"
 
-#define LOCKED_MESSAGE \
-	"could not write the lease: the server or dlock's tables are locked against writing"
-
 /* Seconds from 1970 to 2020, where the clock of tokens begins. */
 #define TOKEN_EPOCH_US	INT64_C(1577836800000000)
 
@@ -268,6 +265,13 @@ bool
 buffer_is_alone(void)
 {
 	return server.is_member ? shut && floor_number <= durable : !server.is_following;
+}
+
+/* Say whether somebody locks the server, a member, and a release was answered all the same. */
+bool
+buffer_is_shut(void)
+{
+	return shut;
 }
 
 /* Say whether the image is there, so that calls can look. */
