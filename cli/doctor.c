@@ -3,7 +3,7 @@
  *	  Subcommand doctor: is the server set up as leases need it?
  *
  * It changes nothing, except that with --try it takes one lease of a name that
- * nobody else has, and gives it back.  If the account may not see something, a
+ * nobody else has, and gives it back; for --self-test see selftest.c.  If the account may not see something, a
  * note says so.
  *
  * SPDX-License-Identifier: PostgreSQL
@@ -122,24 +122,29 @@ report_counters(struct examination *e)
 	int64_t		renewed;
 	int64_t		deadlocks;
 	int64_t		expired;
+	int64_t		forced;
 
 	if (!look_if_allowed(e, "counters",
-						 "SELECT renewals_lost, renewed, deadlocks, expired FROM dlock.stats"))
+						 "SELECT renewals_lost, renewed, deadlocks, expired, forced FROM dlock.stats"))
 		return;
 	renewals_lost = number_of(e->session, 0, 0);
 	renewed = number_of(e->session, 0, 1);
 	deadlocks = number_of(e->session, 0, 2);
 	expired = number_of(e->session, 0, 3);
-	report(e, renewals_lost > 0 ? FINDING_WARNING : FINDING_OK, "renewals lost",
-		   renewals_lost > 0
-		   ? "holders were too late, or were evicted: look for the cause, then dlock_stats_reset()"
-		   : NULL, "%" PRId64 " of %" PRId64, renewals_lost, renewals_lost + renewed);
+	forced = number_of(e->session, 0, 4);
+	/* who is evicted renews once in vain */
+	report(e, renewals_lost > forced ? FINDING_WARNING : FINDING_OK, "renewals lost",
+		   renewals_lost > forced
+		   ? "holders were too late: look for the cause, then dlock_stats_reset()"
+		   : NULL, "%" PRId64 " of %" PRId64 "; %" PRId64 " holders were evicted", renewals_lost,
+		   renewals_lost + renewed, forced);
 	if (deadlocks > 0)
 		report(e, FINDING_NOTE, "deadlocks",
 			   "some application takes leases in different orders", "%" PRId64, deadlocks);
 	if (expired > 0)
-		report(e, FINDING_NOTE, "holders that let their lease expire",
-			   "they died, or their TTL is too short for their pauses", "%" PRId64, expired);
+		report(e, FINDING_NOTE, "leases that ended at their deadline",
+			   "their holders died, or pause for longer than their TTL, or meant them to end so",
+			   "%" PRId64, expired);
 }
 
 void
@@ -198,6 +203,8 @@ doctor_command(int argc, char **argv)
 		URL_OPTION(&url),
 		{"try", 0, OPTION_FLAG, &e.try_a_lease, NULL,
 		"take a lease of a name of its own, and give it back"},
+		{"self-test", 0, OPTION_FLAG, &e.tests, NULL,
+		"see whether leases keep their promises here, with names of its own; 15 s"},
 		TIMEOUT_OPTION(&e.timeout_us),
 		JSON_OPTION(&e.json),
 		{0}
@@ -210,7 +217,7 @@ doctor_command(int argc, char **argv)
 	parse_arguments(argc, argv, specs,
 					"doctor [OPTION]...\n\n"
 					"Check whether the server is set up as leases need it, and say what to do.  Changes\n"
-					"nothing, unless --try is given.  The exit status is 0 if all is well, 1 if there\n"
+					"nothing, unless --try or --self-test is given.  The exit status is 0 if all is well, 1 if there\n"
 					"are warnings, 2 if there are errors.", NULL, 0, 0);
 	e.session = open_session(url);
 	e.table = table_create(columns);
@@ -221,6 +228,11 @@ doctor_command(int argc, char **argv)
 		examine_postgres(&e);
 	else
 		examine_mysql(&e);
+	if (e.tests && e.worst < FINDING_ERROR)
+		self_test(&e, url);
+	else if (e.tests)
+		report(&e, FINDING_ERROR, "verdict", "mend the errors above, and try again",
+			   "do not trust this server with leases; nothing was tried");
 	if (e.json)
 		end_json(e.table, stdout);
 	table_free(e.table);

@@ -25,6 +25,7 @@ struct examination
 	int64_t		timeout_us;
 	bool		json;
 	bool		try_a_lease;
+	bool		tests;			/* --self-test */
 	struct table *table;		/* what was found, for --json */
 	enum finding worst;
 	bool		lost;			/* the server does not answer any more */
@@ -62,6 +63,9 @@ extern void report_leases(struct examination *e, const struct lease_figures *fig
 						  const char *reaper);
 extern void report_counters(struct examination *e);
 extern void try_a_lease(struct examination *e);
+
+/* selftest.c: whether the server keeps the promises of leases, and a verdict */
+extern void self_test(struct examination *e, const char *url);
 
 /* doctor_postgres.c, doctor_mysql.c */
 extern void examine_postgres(struct examination *e);

@@ -470,12 +470,28 @@ check_settings(struct postgres *p)
 		if (is(setting_of(p, "dlock.log_expired"), "off"))
 			report(e, FINDING_NOTE, "dlock.log_expired", "on, unless leases are meant to expire",
 				   "off: the log does not say which holders died");
+		if (strtod(setting_of(p, "dlock.max_ttl"), NULL) >= 30000)
+			report(e, FINDING_NOTE, "dlock.max_ttl", "the longest lease and wait that you use, and a little more",
+				   "%s s: a driver's 30000, for 30 s in milliseconds, becomes a lease of eight hours",
+				   setting_of(p, "dlock.max_ttl"));
 		if (is(setting_of(p, "dlock.generic_wal"), "on"))
 			report(e, FINDING_NOTE, "dlock.generic_wal", "off is quicker", "on");
 	}
 	if (look(e, "SELECT name, setting FROM pg_settings WHERE name IN ('statement_timeout', "
-			 "'lock_timeout', 'idle_in_transaction_session_timeout')"))
+			 "'lock_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout', "
+			 "'idle_session_timeout')"))
 	{
+		/* of PostgreSQL 17 and later; a statement is a transaction, too */
+		if (strtod(setting_of(p, "transaction_timeout"), NULL) > 0)
+			report(e, FINDING_NOTE, "transaction_timeout",
+				   "let it be longer than any wait, for sessions that wait",
+				   "%s ms: a longer wait for a lease ends with its connection, in error 25P04",
+				   setting_of(p, "transaction_timeout"));
+		if (!is(setting_of(p, "idle_session_timeout"), "0"))
+			report(e, FINDING_NOTE, "idle_session_timeout",
+				   "0, or longer than any pause, for sessions that have session leases",
+				   "%s ms: a connection that is idle for longer ends, and with it its session leases",
+				   setting_of(p, "idle_session_timeout"));
 		if (!is(setting_of(p, "statement_timeout"), "0"))
 			report(e, FINDING_NOTE, "statement_timeout",
 				   "let it be longer than any wait, for sessions that wait",
@@ -521,8 +537,8 @@ check_settings(struct postgres *p)
 }
 
 /*
- * Calls that have waited for long and keep dead rows from being removed.  Of
- * other roles' sessions only some may see that.
+ * Calls that have waited for long, and those of them that keep dead rows from being
+ * removed.  Of other roles' sessions only some may see that.
  */
 static void
 check_waiters(struct postgres *p)
@@ -545,6 +561,15 @@ check_waiters(struct postgres *p)
 	else
 		report(e, FINDING_OK, "VACUUM beside waiters", NULL,
 			   p->sees_all ? "no wait holds it up" : "no wait of this role's holds it up");
+	if (look(e, "SELECT pid, name, extract(epoch FROM clock_timestamp() - waiting_since)::bigint, "
+			 "count(*) OVER () FROM dlock.waiters "
+			 "WHERE waiting_since < clock_timestamp() - interval '1 hour' ORDER BY waiting_since LIMIT 1") &&
+		dlock_session_rows(e->session) > 0)
+		report(e, FINDING_NOTE, "waits for more than an hour",
+			   "a leader is waited for so; else see dlock ls, and whether its holder hangs",
+			   "%" PRId64 ", the longest since %" PRId64 " s, for \"%s\", process %s",
+			   number_of(e->session, 0, 3), number_of(e->session, 0, 2), value_of(e->session, 0, 1),
+			   value_of(e->session, 0, 0));
 }
 
 /* The state of the lock table, and locks in its way. */

@@ -104,7 +104,7 @@ elect_command(int argc, char **argv)
 	notify_prepare();
 
 	/* a process that crashed may have left it */
-	if (ready_file && unlink(ready_file) != 0 && errno != ENOENT)
+	if (ready_file && !remove_stale_ready_file(ready_file))
 	{
 		say("could not remove \"%s\": %s", ready_file, strerror(errno));
 		return STATUS_SYSTEM;

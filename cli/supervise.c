@@ -37,12 +37,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -84,6 +87,7 @@ struct run
 
 	pid_t		command;		/* 0: there is none */
 	int			pidfd;			/* readable when it has ended; or -1 */
+	int			ready_file;		/* locked; or -1 */
 	int64_t		started_us;
 	bool		exited;			/* it has ended, as "status" says */
 	int			status;			/* as wait() has it */
@@ -238,29 +242,57 @@ write_variables(const struct run *run, char *text, size_t size)
 
 /* -------------------------------------------------------------- ready file */
 
+/*
+ * It comes complete, in the place of one that another has left.  It is locked for as long as we
+ * live, by which the next elector with this path knows that it is in use.
+ */
 static void
-make_ready_file(const struct run *run)
+make_ready_file(struct run *run)
 {
 	const char *path = run->what->ready_file;
-	int			file;
+	char		made[PATH_MAX];
+	struct stat file;
 
 	if (path == NULL)
 		return;
-	file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-	if (file < 0 ||
-		dprintf(file, "%" PRId64 "\n", dlock_lease_token(run->lease, 0)) < 0)
-		say("could not write \"%s\": %s", path, strerror(errno));
-	if (file >= 0)
-		close(file);
+	if (snprintf(made, sizeof(made), "%s.%d", path, (int) getpid()) >= (int) sizeof(made))
+	{
+		say("the path of the ready file is too long");
+		return;
+	}
+	run->ready_file = open(made, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (run->ready_file >= 0 && flock(run->ready_file, LOCK_EX) == 0 &&
+		dprintf(run->ready_file, "%" PRId64 "\n", dlock_lease_token(run->lease, 0)) > 0 &&
+		fstat(run->ready_file, &file) == 0)
+	{
+		atomic_store(&run->watchdog.shared->ready_inode, file.st_ino);
+		if (rename(made, path) == 0)
+			return;
+	}
+	say("could not write \"%s\": %s", path, strerror(errno));
+	unlink(made);
 }
 
 static void
-remove_ready_file(const struct run *run)
+remove_ready_file(struct run *run)
 {
 	const char *path = run->what->ready_file;
 
-	if (path != NULL && unlink(path) != 0 && errno != ENOENT)
+	/* the end of the watchdog has removed it, too */
+	if (path != NULL && run->watchdog.pid != 0 && !watchdog_remove_ready_file(run->watchdog.shared, path))
 		say("could not remove \"%s\": %s", path, strerror(errno));
+}
+
+bool
+remove_stale_ready_file(const char *path)
+{
+	int			file = open(path, O_RDONLY | O_CLOEXEC);
+	bool		is_used = file >= 0 && flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+	bool		removed = is_used || unlink(path) == 0 || errno == ENOENT;
+
+	if (file >= 0)
+		close(file);
+	return removed;
 }
 
 /* ------------------------------------------------------------ --exec-on-lose */
@@ -375,7 +407,6 @@ all_is_gone(struct run *run, int64_t gone_at_us)
 	run->overdue_us = DLOCK_NEVER;
 	run->outcome->ran_us = dlock_now_us() - run->started_us;
 	terminal_take_back(killed);
-	remove_ready_file(run);
 	if (what->tell)
 		what->tell(false, 0);
 	if (what->on_lose && start_on_lose(run))
@@ -1102,7 +1133,7 @@ void
 supervise(const struct supervised *what, struct outcome *outcome)
 {
 	struct run	run = {
-		.what = what, .outcome = outcome, .phase = ACQUIRING, .pidfd = -1,
+		.what = what, .outcome = outcome, .phase = ACQUIRING, .pidfd = -1, .ready_file = -1,
 		.overdue_us = DLOCK_NEVER, .release_until_us = DLOCK_NEVER,
 		.watchdog_options = {
 			.argv = what->argv, .grace_us = what->grace_us,
@@ -1142,6 +1173,8 @@ supervise(const struct supervised *what, struct outcome *outcome)
 		watchdog_finish(&run.watchdog);
 	if (run.pidfd >= 0)
 		close(run.pidfd);
+	if (run.ready_file >= 0)
+		close(run.ready_file);
 	dlock_lease_free(run.lease);
 }
 

@@ -117,4 +117,10 @@ extern int	supervise_pause(int64_t pause_us);
  */
 extern int64_t grace_for(int64_t grace_us, int64_t ttl_us);
 
+/*
+ * Remove a ready file that a process has left that is gone.  Returns false, and errno, if that
+ * fails.
+ */
+extern bool remove_stale_ready_file(const char *path);
+
 #endif							/* DLOCK_SUPERVISE_H */

@@ -57,6 +57,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -242,6 +243,17 @@ all_or_group(const struct state *state)
 	return which;
 }
 
+bool
+watchdog_remove_ready_file(struct watchdog_shared *shared, const char *path)
+{
+	ino_t		inode = atomic_exchange(&shared->ready_inode, 0);
+	struct stat file;
+
+	if (inode == 0 || stat(path, &file) != 0 || file.st_ino != inode)
+		return true;
+	return unlink(path) == 0 || errno == ENOENT;
+}
+
 /* Send SIGTERM, unless it has been sent, and note when SIGKILL is due. */
 static void
 terminate(struct state *state)
@@ -250,8 +262,7 @@ terminate(struct state *state)
 
 	if (state->kill_at_us == INT64_MAX)
 		state->kill_at_us = dlock_now_us() + state->options->grace_us;
-	if (state->options->ready_file)
-		unlink(state->options->ready_file);
+	watchdog_remove_ready_file(state->shared, state->options->ready_file);
 	if (state->gate >= 0)
 	{
 		/* it has not begun, and now never will */
@@ -517,8 +528,7 @@ end_alone(struct state *state)
 
 	if (state->command != 0 && !state->gone && !state->options->may_outlive)
 	{
-		if (state->options->ready_file)
-			unlink(state->options->ready_file);
+		watchdog_remove_ready_file(state->shared, state->options->ready_file);
 		state->ended = true;
 		which = all_or_group(state);
 		while (processes_kill(&which) != 0)
@@ -711,6 +721,7 @@ clean_up(struct watchdog *watchdog)
 		;
 	if (watchdog->shared->cgroup[0])
 		cgroup_remove(watchdog->shared->cgroup);
+	watchdog_remove_ready_file(watchdog->shared, watchdog->options->ready_file);
 	close(watchdog->socket);
 	munmap(watchdog->shared, sizeof(*watchdog->shared));
 	watchdog->pid = 0;

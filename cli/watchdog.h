@@ -46,6 +46,9 @@ struct watchdog_shared
 	/* COMMAND's process, and process group; 0 until it is made */
 	_Atomic pid_t command;
 
+	/* Of the ready file that we have made; 0: there is none. */
+	_Atomic ino_t ready_inode;
+
 	/* The other process works under the lease.  Only the stand-in sets it. */
 	_Atomic bool other_works;
 
@@ -133,6 +136,12 @@ extern void watchdog_finish(struct watchdog *watchdog);
  * cannot be known, SIGKILL's.  Returns the watchdog's own status.
  */
 extern int	watchdog_kill(struct watchdog *watchdog, int *status);
+
+/*
+ * Remove the ready file, if the one that is there is ours: another elector on this machine
+ * may lead by now, with the same path.  Returns false, and errno, if that fails.
+ */
+extern bool watchdog_remove_ready_file(struct watchdog_shared *shared, const char *path);
 
 /* Which processes the watchdog has started. */
 extern struct processes watchdog_processes(const struct watchdog *watchdog);

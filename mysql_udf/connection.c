@@ -612,6 +612,7 @@ connection_open(connection *c)
 	return status;
 }
 
+#ifndef DLOCK_LOG
 /*
  * Say whether the server applies the changes of a source, which may change the same
  * tables at any time; true if it does not tell.
@@ -634,6 +635,7 @@ is_following(connection *c)
 	mysql_free_result(result);
 	return follows;
 }
+#endif
 
 /* Say whether a variable of the server is on, as it tells. */
 static bool
@@ -678,8 +680,10 @@ connection_look(connection *c)
 		else
 			c->is_clustered = true; /* Group Replication is loaded */
 	mysql_free_result(result);
+#ifndef DLOCK_LOG
 	if (!c->is_read_only && !c->is_clustered)
 		c->is_clustered = c->is_following = is_following(c);
+#endif
 	return LEASE_STATUS_OK;
 }
 

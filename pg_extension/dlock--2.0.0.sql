@@ -399,3 +399,30 @@ COMMENT ON FUNCTION dlock_force_release(text, text) IS
 -- What is behind the casts and the views is everybody's, also where default privileges
 -- give nobody anything.
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA dlock_private TO PUBLIC;
+
+----------------------------------------------------------------------
+-- Privileges
+----------------------------------------------------------------------
+
+CREATE PROCEDURE dlock.grant_only_to(VARIADIC roles name[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	what record;
+BEGIN
+	FOR what IN
+		SELECT 'EXECUTE' AS privilege, 'FUNCTION ' || p.oid::regprocedure AS object
+		FROM pg_extension e JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass
+			AND d.refobjid = e.oid AND d.deptype = 'e' AND d.classid = 'pg_proc'::regclass
+		JOIN pg_proc p ON p.oid = d.objid AND p.pronamespace = e.extnamespace
+		WHERE e.extname = 'dlock' AND p.proname NOT IN ('dlock_force_release', 'dlock_stats_reset')
+		UNION ALL
+		SELECT 'SELECT', 'TABLE dlock.' || v FROM unnest(ARRAY['locks', 'waiters', 'stats']) AS v
+	LOOP
+		EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', what.object);
+		EXECUTE format('GRANT %s ON %s TO %s', what.privilege, what.object,
+			(SELECT string_agg(quote_ident(r), ', ') FROM unnest(roles) AS r));
+	END LOOP;
+END $$;
+REVOKE EXECUTE ON PROCEDURE dlock.grant_only_to(name[]) FROM PUBLIC;
+COMMENT ON PROCEDURE dlock.grant_only_to(name[]) IS
+'let these roles, and PUBLIC no more, call dlock and read its views';

@@ -252,10 +252,10 @@ DECLARE
 	clock bigint := floor(extract(epoch FROM clock_timestamp() - '2020-01-01 00:00:00+00'::timestamptz) * 1048576);
 	token bigint;
 BEGIN
-	LOCK TABLE dlock_private.request IN SHARE UPDATE EXCLUSIVE MODE;
 	-- a clock beyond the year 2156 is not believed: it would use the tokens up
 	token := greatest(CASE WHEN clock < 4503599627370496 THEN clock END,
 		(SELECT max(l.token) + 1 FROM dlock_private.lease_table l WHERE l.name = of_name));
+	LOCK TABLE dlock_private.request IN SHARE UPDATE EXCLUSIVE MODE;
 	IF token > (SELECT last_value FROM dlock_private.mark) THEN
 		PERFORM setval('dlock_private.mark', token);
 	ELSE

@@ -57,6 +57,8 @@ PREPARE TRANSACTION 'regress_dlock';
 ROLLBACK PREPARED 'regress_dlock';
 SELECT regress_locks.dlock_owner('job');
 BEGIN;
+ALTER EXTENSION dlock DROP PROCEDURE dlock.grant_only_to(name[]);
+DROP PROCEDURE dlock.grant_only_to;
 DROP EXTENSION plpgsql;
 PREPARE TRANSACTION 'regress_dlock';
 ROLLBACK PREPARED 'regress_dlock';

@@ -91,6 +91,7 @@ $$, ARRAY[
 	'dlock_private.duration(interval) dlock_duration c immutable safe strict',
 	'dlock_private.duration(real) dlock_duration c immutable safe strict',
 	'dlock_private.to_interval(dlock_duration) interval c immutable safe strict',
+	'grant_only_to(VARIADIC roles name[]) plpgsql volatile unsafe',
 	-- behind the relations
 	'dlock_private.table_handler(internal) table_am_handler c volatile unsafe strict',
 	'dlock_private.refuse_change() trigger c volatile unsafe',

@@ -106,8 +106,7 @@ is($node->safe_psql('copy', 'SELECT held FROM dlock.stats'), 1, '... but its own
 # A database that another has left its OID to, and its file's number: both are copies of
 # one template.  Its own leases are not those of the template, which shared memory knew of.
 my $oid = $node->safe_psql('postgres', q{SELECT oid FROM pg_database WHERE datname = 'copy'});
-$node->safe_psql('postgres', q{DROP DATABASE copy});
-$node->safe_psql('postgres', qq{CREATE DATABASE copy TEMPLATE other OID = $oid});
+$node->safe_psql('postgres', qq{DROP DATABASE copy; CREATE DATABASE copy TEMPLATE other OID = $oid});
 is($node->safe_psql('copy', q{SELECT dlock_is_free('n1'), count(*), (SELECT held FROM dlock.stats) FROM dlock.locks}),
 	't|0|0', 'a database with the OID of one that was dropped has none');
 like($node->safe_psql('copy', q{SELECT dlock_acquire('n1', 'you', 60)}), qr/^\d+$/, '... and its names are free');

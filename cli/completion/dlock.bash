@@ -22,7 +22,7 @@ _dlock_options() {
 	force-release) echo --url --owner --timeout --json --help --version ;;
 	owner | ls | waiters | stats | log) echo --url --timeout --json --help --version ;;
 	top) echo --url --delay --timeout --help --version ;;
-	doctor) echo --url --try --timeout --json --help --version ;;
+	doctor) echo --url --try --self-test --timeout --json --help --version ;;
 	esac
 }
 

@@ -1501,15 +1501,25 @@ make_good(void)
 									  wire.code == UNKNOWN_OUTCOME)))
 	{
 		bool		connected;
+		bool		goes_on;
+		bool		waits_for_lost;
 
 		trouble = LOG_LOST;
 		flying->was_lost |= (result == LOG_LOST && wire.code != GONE) ||
 			wire.code == UNKNOWN_OUTCOME;
+		waits_for_lost = flying->was_lost && !server.is_member;
 		engine_unlock();
+		if (result == LOG_LOST && wire.mysql != NULL && wire.code != GONE)
+			own.lost_id = mysql_thread_id(wire.mysql);
 		if (result == LOG_LOST)
 			disconnect_wire();
 		connected = connect_wire();
-		if (!connected)
+		/* as long as the lost one goes on, others would only wait for it, and use up the
+		 * server's connections */
+		goes_on = connected && waits_for_lost && connection_end_lost(&own) != LEASE_STATUS_OK;
+		if (own.mysql == NULL)
+			disconnect_wire();
+		if (!connected || goes_on)
 			pause.tv_nsec = ERROR_PAUSE_US * 1000;
 		nanosleep(&pause, NULL);
 		engine_lock();
@@ -1534,7 +1544,9 @@ make_good(void)
 		}
 		if (flying->calls.head == NULL)
 			pause.tv_nsec = ERROR_PAUSE_US * 1000;
-		result = send_flying();
+		if (goes_on)
+			wire.code = 1205;
+		result = goes_on && wire.mysql != NULL ? LOG_NOTHING : send_flying();
 	}
 	slow_us = lease_now();
 	if (result == LOG_NOTHING && wire.mysql != NULL && wire.code == ERROR_OF_OPTION)

@@ -98,6 +98,7 @@ end_call(call *c)
 {
 	sem_t	   *semaphore = c->woken;
 
+	call_list_remove(c);
 	queue_end(c);
 	c->answered = true;
 	engine_post(semaphore);
@@ -176,6 +177,25 @@ answer(call *c)
 	buffer_answer(c, position);
 }
 
+/* A call has ended leases by force: have a line written to the server's log. */
+static void
+note_forced(const call *c)
+{
+	char		name[DLOCK_SHOWN_SIZE];
+	char		owner[DLOCK_SHOWN_SIZE];
+	char		user[DLOCK_SHOWN_SIZE];
+	char		host[DLOCK_SHOWN_SIZE];
+
+	upkeep_log("dlock: %llu lease%s on \"%s\" released by force%s%s%s; account '%s'@'%s', connection %llu",
+			   (unsigned long long) c->answer->count, c->answer->count == 1 ? "" : "s",
+			   dlock_show(name, c->asked->names[0]),
+			   c->request.owner.length > 0 ? ", of owner \"" : "",
+			   c->request.owner.length > 0 ? dlock_show(owner, c->request.owner) : "",
+			   c->request.owner.length > 0 ? "\"" : "",
+			   dlock_show(user, c->account->user), dlock_show(host, c->account->host),
+			   (unsigned long long) c->asked->caller->connection_id);
+}
+
 /* What is counted for a call whose answer is durable. */
 static void
 count(const call *c)
@@ -198,7 +218,11 @@ count(const call *c)
 				break;
 			case LEASE_RELEASED:
 				if (c->request.op == LEASE_EVICT)
+				{
 					lease_count(LEASE_COUNT_forced, a->count);
+					if (a->count > 0)
+						note_forced(c);
+				}
 				else
 					lease_count(LEASE_COUNT_released, 1);
 				break;
@@ -479,25 +503,6 @@ make_acquire(call *c)
 	calls_attend(name, true);
 }
 
-/* Leases were ended by force: have a line written to the server's log. */
-static void
-note_forced(const call *c)
-{
-	char		name[DLOCK_SHOWN_SIZE];
-	char		owner[DLOCK_SHOWN_SIZE];
-	char		user[DLOCK_SHOWN_SIZE];
-	char		host[DLOCK_SHOWN_SIZE];
-
-	upkeep_log("dlock: %llu leases on \"%s\" released by force%s%s%s; account '%s'@'%s', connection %llu",
-			   (unsigned long long) c->answer->count,
-			   dlock_show(name, c->asked->names[0]),
-			   c->request.owner.length > 0 ? ", of owner \"" : "",
-			   c->request.owner.length > 0 ? dlock_show(owner, c->request.owner) : "",
-			   c->request.owner.length > 0 ? "\"" : "",
-			   dlock_show(user, c->account->user), dlock_show(host, c->account->host),
-			   (unsigned long long) c->asked->caller->connection_id);
-}
-
 /* Renew, release, downgrade, or evict. */
 static void
 make_change(call *c)
@@ -511,8 +516,6 @@ make_change(call *c)
 		return;
 	}
 	note_decision(c, &d);
-	if (d.ended > 0)
-		note_forced(c);
 	if (d.is_early)
 		calls_finish(c);
 	else
@@ -935,8 +938,8 @@ calls_make_woken(void)
 		if (woken == NULL)
 			woken_end = &woken;
 		c->is_woken = false;
-		/* one that has got what it wanted waits no more */
-		if (c->nplaces == 0)
+		/* one that has got what it wanted waits no more, and one in a list is made later */
+		if (c->nplaces == 0 || c->list != NULL)
 			continue;
 		lease_count(LEASE_COUNT_woken, 1);
 		calls_make(c);
@@ -1083,7 +1086,7 @@ calls_give_back(call *c)
 					  (lease_outcome) c->outcomes[i]);
 }
 
-/* End leases that are over, some at a time.  Returns when there may be more. */
+/* End leases that are over, some at a time.  Returns when there may be more; 0: now. */
 int64_t
 calls_reap(void)
 {
@@ -1115,5 +1118,5 @@ calls_reap(void)
 		calls_attend(bytes, true);
 		calls_make_woken();
 	}
-	return h == NULL ? INT64_MAX : moment.now_us;
+	return h == NULL ? INT64_MAX : 0;
 }

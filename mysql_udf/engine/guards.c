@@ -74,10 +74,12 @@ guards_begin(void)
 	return true;
 }
 
-/* Have all guards looked at, and a call made then. */
+/* Have all guards looked at, and a call made then; one that waits for that goes on waiting. */
 void
 guards_probe(call *c)
 {
+	if (c->list != NULL)
+		return;
 	call_list_append(&calls, c);
 	pthread_cond_signal(&work);
 }

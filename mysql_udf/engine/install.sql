@@ -30,8 +30,7 @@
 --	GRANT SELECT ON dlock.waiters TO 'watcher'@'%';
 --	GRANT SELECT ON dlock.stats TO 'watcher'@'%';
 --
--- MariaDB can grant to PUBLIC instead.  Let nobody read the tables: grant no
--- SELECT ON dlock.*.
+-- MariaDB can grant to PUBLIC instead.  Grant no SELECT ON dlock.*: nobody should read tables.
 --
 -- SPDX-License-Identifier: PostgreSQL
 
@@ -142,19 +141,14 @@ INSERT IGNORE INTO dlock.settings (name, value, description) VALUES
 	('max_leases', '1000000', 'how many leases there can be; an account can have half of what others leave'),
 	('reap_interval', '1', 'how often expired leases are removed'),
 	('log_expired', '1', 'whether the server''s error log is told of leases that have expired: 1 or 0'),
-	('lock_timeout', '5', 'how long the library waits for the table when somebody has locked it');
-
+	('lock_timeout', '5', 'how long the library waits for the table when somebody has locked it'),
+	('write_on_replicas', '0', 'whether leases are granted where changes of another server are applied: 1, for two sources of which one is used at a time, or 0');
 CREATE TABLE IF NOT EXISTS dlock.callers (
 	user VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
-	host VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL
-		COMMENT 'the account''s, as CURRENT_USER() shows it; not the client''s',
+	host VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL COMMENT 'as CURRENT_USER() shows it',
 	PRIMARY KEY (user, host)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 	COMMENT='the accounts that may call the functions; empty: all; operators always may';
-
-INSERT IGNORE INTO dlock.settings (name, value, description) VALUES
-	('write_on_replicas', '0', 'whether leases are granted where changes of another server are applied: 1, for two sources of which one is used at a time, or 0');
-
 -- The guards: each has locked its row.
 CREATE TABLE IF NOT EXISTS dlock.guards (
 	number BIGINT UNSIGNED NOT NULL PRIMARY KEY,
@@ -162,7 +156,6 @@ CREATE TABLE IF NOT EXISTS dlock.guards (
 	changes BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'by dlock.guard()'
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 	COMMENT='transactions that guard leases';
-
 -- What uninstall.sql has to undo of the library's account.
 CREATE TABLE IF NOT EXISTS dlock.library_account (
 	account VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL PRIMARY KEY
@@ -172,7 +165,6 @@ CREATE TABLE IF NOT EXISTS dlock.library_account (
 	connection_admin BOOLEAN NOT NULL DEFAULT FALSE COMMENT 'the same'
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 	COMMENT='the accounts that the library uses';
-
 -- The log: each row is a batch of changes of leases, and what the bytes mean is in
 -- log/encode.c.  An entry is never so long that a row leaves its page.  The first row says
 -- nothing; without a row the log is damaged, and the library grants nothing.
@@ -209,8 +201,7 @@ DELETE FROM mysql.plugin WHERE name = @dlock_plugin AND @dlock_needed;
 CALL dlock.install_if(@dlock_needed, IF(@dlock_mariadb, 'INSTALL SONAME ''auth_socket''',
 	'INSTALL PLUGIN auth_socket SONAME ''auth_socket.so'''));
 
--- The account, unless it is there and locked.  On another server of a cluster, somebody may
--- be doing the same.
+-- The account, unless it is there and locked; or somebody does it on another node.
 DROP PROCEDURE IF EXISTS dlock.install_locked;
 DELIMITER //
 CREATE PROCEDURE dlock.install_locked(IN name VARCHAR(64))
@@ -229,8 +220,8 @@ END//
 DELIMITER ;
 CALL dlock.install_locked('dlock');
 GRANT SELECT, UPDATE, EXECUTE ON dlock.* TO 'dlock'@'localhost';
--- everybody may read the first, but to a view's definer it has to be granted; the library
--- asks whether the server follows another one: on MariaDB any account may
+-- to a view's definer it has to be granted what everybody may read; and the library asks about
+-- replication and the group, which on MariaDB any account may see
 /*!80000 GRANT SELECT ON performance_schema.session_status TO 'dlock'@'localhost' */;
 /*!80000 GRANT SELECT ON performance_schema.replication_applier_status TO 'dlock'@'localhost' */;
 /*!80000 GRANT SELECT ON performance_schema.replication_group_members TO 'dlock'@'localhost' */;
@@ -240,16 +231,9 @@ VIEW dlock.server AS
 SELECT '' AS member, 'appliers' AS what, CAST(COUNT(*) AS CHAR) AS value
 FROM performance_schema.replication_applier_status
 WHERE SERVICE_STATE = 'ON' AND LEFT(CHANNEL_NAME, 18) <> 'group_replication_'
-UNION ALL
-SELECT MEMBER_ID, 'state', MEMBER_STATE FROM performance_schema.replication_group_members
-UNION ALL
-SELECT MEMBER_ID, 'role', MEMBER_ROLE FROM performance_schema.replication_group_members
-UNION ALL
-SELECT MEMBER_ID, 'view', VIEW_ID FROM performance_schema.replication_group_member_stats */;
-/*!80000 CREATE OR REPLACE DEFINER = 'dlock'@'localhost' SQL SECURITY DEFINER
-VIEW dlock.appliers AS
-SELECT 'appliers' AS what, COUNT(*) AS appliers
-FROM performance_schema.replication_applier_status WHERE SERVICE_STATE = 'ON' */;
+UNION ALL SELECT MEMBER_ID, 'state', MEMBER_STATE FROM performance_schema.replication_group_members
+UNION ALL SELECT MEMBER_ID, 'role', MEMBER_ROLE FROM performance_schema.replication_group_members
+UNION ALL SELECT MEMBER_ID, 'view', VIEW_ID FROM performance_schema.replication_group_member_stats */;
 
 SET @dlock_account = CONCAT(QUOTE(dlock_os_user()), '@''localhost''');
 SET @dlock_created = NOT EXISTS (

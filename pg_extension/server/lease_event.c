@@ -47,15 +47,15 @@ typedef struct EventShared
 
 bool		lease_notify = false;
 
-static EventShared *shared = NULL;
+static EventShared *event_shared = NULL;
 
 /* Called by lease_area.c. */
 void
 lease_event_attach(bool make)
 {
-	shared = lease_area_take(1, sizeof(EventShared));
+	event_shared = lease_area_take(1, sizeof(EventShared));
 	if (make)
-		lease_area_init_lock(&shared->lock);
+		lease_area_init_lock(&event_shared->lock);
 }
 
 /* Leave a note for this database's worker, if events are asked for. */
@@ -67,14 +67,14 @@ lease_event_add(LeaseEventKind kind, lease_bytes name, uint64 token)
 
 	if (!lease_notify || db == NULL)
 		return;
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	event = &shared->events[shared->next++ % EVENTS_MAX];
+	LWLockAcquire(&event_shared->lock, LW_EXCLUSIVE);
+	event = &event_shared->events[event_shared->next++ % EVENTS_MAX];
 	event->database = MyDatabaseId;
 	event->kind = kind;
 	event->token = token;
 	event->length = LEASE_PUT_STRING(event->name, name);
 	db->events++;
-	LWLockRelease(&shared->lock);
+	LWLockRelease(&event_shared->lock);
 }
 
 /* Take the events of this database, the oldest first, and the count of those lost. */
@@ -83,10 +83,10 @@ take_events(const LeaseDatabase *db, int *lost)
 {
 	List	   *events = NIL;
 
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&event_shared->lock, LW_EXCLUSIVE);
 	for (uint32 i = 0; i < EVENTS_MAX; i++)
 	{
-		LeaseEvent *event = &shared->events[(shared->next + i) % EVENTS_MAX];
+		LeaseEvent *event = &event_shared->events[(event_shared->next + i) % EVENTS_MAX];
 		LeaseEvent *copy;
 
 		if (event->database != MyDatabaseId)
@@ -98,7 +98,7 @@ take_events(const LeaseDatabase *db, int *lost)
 	}
 	/* there may be more, from before the extension was dropped */
 	*lost = db->events - Min(db->events, list_length(events));
-	LWLockRelease(&shared->lock);
+	LWLockRelease(&event_shared->lock);
 	return events;
 }
 
@@ -156,9 +156,9 @@ lease_event_send(LeaseDatabase *db)
 		StartTransactionCommand();
 		sent = notify_all(db);
 		CommitTransactionCommand();
-		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+		LWLockAcquire(&event_shared->lock, LW_EXCLUSIVE);
 		db->events -= Min(db->events, sent);
-		LWLockRelease(&shared->lock);
+		LWLockRelease(&event_shared->lock);
 		told = false;
 	}
 	PG_CATCH();

@@ -99,9 +99,9 @@ typedef struct QueueShared
 	QueuePartition partitions[PARTITIONS];
 } QueueShared;
 
-static QueueShared *shared = NULL;
+static QueueShared *queue_shared = NULL;
 static pg_atomic_uint32 *owners = NULL; /* places of waiters, by their owner's hash */
-static RoleShare *shares = NULL;	/* of shared->nshares roles, in no order */
+static RoleShare *shares = NULL;	/* of queue_shared->nshares roles, in no order */
 static LeasePlace *chains = NULL;	/* of queues, by their hash; see find_queue() */
 
 /* The guards of this backend's transaction, in TopMemoryContext. */
@@ -177,26 +177,26 @@ chain_count(void)
 static void
 make_shared(LeaseWaiter *waiters, LeaseGuard *guards, LeaseQueue *queues)
 {
-	SpinLockInit(&shared->mutex);
-	lease_list_init(&shared->free_waiters);
-	lease_list_init(&shared->free_guards);
-	lease_list_init(&shared->free_queues);
-	pg_atomic_init_u64(&shared->last_join, 0);
+	SpinLockInit(&queue_shared->mutex);
+	lease_list_init(&queue_shared->free_waiters);
+	lease_list_init(&queue_shared->free_guards);
+	lease_list_init(&queue_shared->free_queues);
+	pg_atomic_init_u64(&queue_shared->last_join, 0);
 	for (int i = 0; i < PARTITIONS; i++)
 	{
-		pg_atomic_init_u32(&shared->partitions[i].used, 0);
-		pg_atomic_init_u32(&shared->partitions[i].pokes, 0);
-		lease_list_init(&shared->partitions[i].queues);
-		lease_area_init_lock(&shared->partitions[i].lock.lock);
+		pg_atomic_init_u32(&queue_shared->partitions[i].used, 0);
+		pg_atomic_init_u32(&queue_shared->partitions[i].pokes, 0);
+		lease_list_init(&queue_shared->partitions[i].queues);
+		lease_area_init_lock(&queue_shared->partitions[i].lock.lock);
 	}
 	for (uint32 i = 0; i < owner_counters(); i++)
 		pg_atomic_init_u32(&owners[i], 0);
 	for (int i = 0; i < max_places(); i++)
-		lease_list_push_tail(&shared->free_waiters, &waiters[i].link);
+		lease_list_push_tail(&queue_shared->free_waiters, &waiters[i].link);
 	for (int i = 0; i < max_guards(); i++)
-		lease_list_push_tail(&shared->free_guards, &guards[i].link);
+		lease_list_push_tail(&queue_shared->free_guards, &guards[i].link);
 	for (int i = 0; i < max_queues(); i++)
-		lease_list_push_tail(&shared->free_queues, &queues[i].link);
+		lease_list_push_tail(&queue_shared->free_queues, &queues[i].link);
 }
 
 /* Called by lease_area.c. */
@@ -207,7 +207,7 @@ lease_queue_attach(bool make)
 	LeaseGuard *guards;
 	LeaseQueue *queues;
 
-	shared = lease_area_take(1, sizeof(QueueShared));
+	queue_shared = lease_area_take(1, sizeof(QueueShared));
 	waiters = lease_area_take(max_places(), sizeof(LeaseWaiter));
 	guards = lease_area_take(max_guards(), sizeof(LeaseGuard));
 	queues = lease_area_take(max_queues(), sizeof(LeaseQueue));
@@ -233,7 +233,7 @@ queue_hash(Oid database, uint32 hash)
 static QueuePartition *
 partition_of(Oid database, uint32 hash)
 {
-	return &shared->partitions[queue_hash(database, hash) % PARTITIONS];
+	return &queue_shared->partitions[queue_hash(database, hash) % PARTITIONS];
 }
 
 /* The partition of a queue, or of a waiter that has joined one. */
@@ -332,9 +332,9 @@ lock_for_one_more(Oid database, uint32 hash, lease_bytes name)
 	pg_atomic_fetch_add_u32(&partition_of(database, hash)->used, 1);
 	if (queue != NULL)
 		return queue;
-	SpinLockAcquire(&shared->mutex);
-	queue = take_free(LeaseQueue, &shared->free_queues);
-	SpinLockRelease(&shared->mutex);
+	SpinLockAcquire(&queue_shared->mutex);
+	queue = take_free(LeaseQueue, &queue_shared->free_queues);
+	SpinLockRelease(&queue_shared->mutex);
 	Assert(queue != NULL);		/* there is one for each waiter and guard */
 
 	memset(&queue->key, 0, sizeof(queue->key));
@@ -365,9 +365,9 @@ drop_if_unused(LeaseQueue *queue)
 	while (*chain != lease_area_place(queue))
 		chain = &((LeaseQueue *) lease_area_at(*chain))->chain;
 	*chain = queue->chain;
-	SpinLockAcquire(&shared->mutex);
-	lease_list_push_head(&shared->free_queues, &queue->link);
-	SpinLockRelease(&shared->mutex);
+	SpinLockAcquire(&queue_shared->mutex);
+	lease_list_push_head(&queue_shared->free_queues, &queue->link);
+	SpinLockRelease(&queue_shared->mutex);
 }
 
 /* The entry of the database that a waiter waits in. */
@@ -463,7 +463,7 @@ next_queue(QueueWalk *walk)
 {
 	for (; walk->partition < PARTITIONS; walk->partition++)
 	{
-		QueuePartition *partition = &shared->partitions[walk->partition];
+		QueuePartition *partition = &queue_shared->partitions[walk->partition];
 
 		if (walk->at == NULL)
 		{
@@ -513,7 +513,7 @@ lease_queue_wake_database(Oid database)
 static RoleShare *
 find_share(Oid role)
 {
-	for (int i = 0; i < shared->nshares; i++)
+	for (int i = 0; i < queue_shared->nshares; i++)
 		if (shares[i].role == role)
 			return &shares[i];
 	return NULL;
@@ -524,18 +524,18 @@ static bool
 take_share(SharedPool pool, Oid role)
 {
 	RoleShare  *share = find_share(role);
-	int			free = pool_size(pool) - shared->taken[pool];
+	int			free = pool_size(pool) - queue_shared->taken[pool];
 
 	if (free <= (share == NULL ? 0 : share->taken[pool]))
 		return false;
 	if (share == NULL)
 	{
-		share = &shares[shared->nshares++];
+		share = &shares[queue_shared->nshares++];
 		memset(share, 0, sizeof(*share));
 		share->role = role;
 	}
 	share->taken[pool]++;
-	shared->taken[pool]++;
+	queue_shared->taken[pool]++;
 	return true;
 }
 
@@ -545,12 +545,12 @@ give_share(SharedPool pool, Oid role)
 {
 	RoleShare  *share = find_share(role);
 
-	shared->taken[pool]--;
+	queue_shared->taken[pool]--;
 	share->taken[pool]--;
 	for (int i = 0; i < SHARED_POOLS; i++)
 		if (share->taken[i] > 0)
 			return;
-	*share = shares[--shared->nshares];
+	*share = shares[--queue_shared->nshares];
 }
 
 /* ----------------------------------------------------------------
@@ -567,13 +567,13 @@ lease_queue_allocate_waiter(Oid role, bool further)
 {
 	LeaseWaiter *waiter = NULL;
 
-	SpinLockAcquire(&shared->mutex);
+	SpinLockAcquire(&queue_shared->mutex);
 	if (take_share(further ? FURTHER_PLACES : FIRST_PLACES, role))
 	{
-		waiter = take_free(LeaseWaiter, &shared->free_waiters);
-		waiter->serial = ++shared->last_serial;
+		waiter = take_free(LeaseWaiter, &queue_shared->free_waiters);
+		waiter->serial = ++queue_shared->last_serial;
 	}
-	SpinLockRelease(&shared->mutex);
+	SpinLockRelease(&queue_shared->mutex);
 	if (waiter == NULL && further)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
@@ -601,10 +601,10 @@ void
 lease_queue_free_waiter(LeaseWaiter *waiter)
 {
 	Assert(waiter->queue == 0);
-	SpinLockAcquire(&shared->mutex);
+	SpinLockAcquire(&queue_shared->mutex);
 	give_share(waiter->further ? FURTHER_PLACES : FIRST_PLACES, waiter->role);
-	lease_list_push_head(&shared->free_waiters, &waiter->link);
-	SpinLockRelease(&shared->mutex);
+	lease_list_push_head(&queue_shared->free_waiters, &waiter->link);
+	SpinLockRelease(&queue_shared->mutex);
 }
 
 /* The counter of waiters' places for owners with the hash of this string. */
@@ -647,7 +647,7 @@ lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
 	waiter->key = queue->key;
 	if (!waiter->further)
 		pg_atomic_fetch_add_u32(&database_of(waiter)->nwaiters, 1);
-	waiter->join_number = pg_atomic_add_fetch_u64(&shared->last_join, 1);
+	waiter->join_number = pg_atomic_add_fetch_u64(&queue_shared->last_join, 1);
 	lease_queue_unlock(database, hash);
 	return current;
 }
@@ -850,10 +850,10 @@ lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
 			repalloc(my_guards, room * sizeof(LeaseGuard *));
 		max_my_guards = room;
 	}
-	SpinLockAcquire(&shared->mutex);
+	SpinLockAcquire(&queue_shared->mutex);
 	if (nmy_guards == 0 || take_share(FURTHER_GUARDS, template->guarding_role))
-		guard = take_free(LeaseGuard, &shared->free_guards);
-	SpinLockRelease(&shared->mutex);
+		guard = take_free(LeaseGuard, &queue_shared->free_guards);
+	SpinLockRelease(&queue_shared->mutex);
 	if (guard == NULL)
 		return false;
 
@@ -955,10 +955,10 @@ lease_queue_end_guards(void)
 		drop_if_unused(queue);
 		LWLockRelease(&partition->lock.lock);
 
-		SpinLockAcquire(&shared->mutex);
-		lease_list_push_head(&shared->free_guards, &guard->link);
+		SpinLockAcquire(&queue_shared->mutex);
+		lease_list_push_head(&queue_shared->free_guards, &guard->link);
 		if (nmy_guards > 0)
 			give_share(FURTHER_GUARDS, guard->guarding_role);
-		SpinLockRelease(&shared->mutex);
+		SpinLockRelease(&queue_shared->mutex);
 	}
 }

@@ -115,7 +115,7 @@ sub well
 	finds_no($result, 'nothing but notes', qw(warning error));
 	is(sql('SELECT acquired FROM dlock.stats'), $before, 'nothing was taken');
 	finds($result, 'privileges', 'ok', qr/may acquire/, 'views', 'ok', qr/may read/, 'leases', 'ok', qr/\A0\z/,
-		'settings', 'ok', qr/./, 'renewals lost', 'ok', qr/\A0 of 0\z/, 'max_connections', 'ok', qr/\A\d+ of \d+ taken\z/);
+		'settings', 'ok', qr/./, 'renewals lost', 'ok', qr/\A0 of 0; 0 holders were evicted\z/, 'max_connections', 'ok', qr/\A\d+ of \d+ taken\z/);
 
 	$result = doctor({ url => url(undef, $admin) }, '--try');
 	ends($result, 0, 'and with a try');
@@ -157,10 +157,35 @@ sub counters
 	$tester->value(q{SELECT dlock_renew('nobody-has-it', 'x', 30)});
 	my $result = doctor();
 	ends($result, 1, 'a warning');
-	finds($result, 'renewals lost', 'warning', qr/\A1 of 1\z/);
+	finds($result, 'renewals lost', 'warning', qr/\A1 of 1; 0 /);
+	# one that was evicted renews in vain, which is no fault
+	own_session('admin')->value('SELECT dlock_stats_reset()');
+	$tester->value(q{SELECT dlock_acquire('evicted', 'x', 600)});
+	sql(q{SELECT dlock_force_release('evicted')});
+	$tester->value(q{SELECT dlock_renew('evicted', 'x', 30)});
+	$result = doctor();
+	ends($result, 0, 'an eviction is no reason for a warning');
+	finds($result, 'renewals lost', 'ok', qr/\A1 of 1; 1 holders were evicted\z/);
 	$tester->quit;
 	own_session('admin')->value('SELECT dlock_stats_reset()');
 	ends(doctor(), 0, 'none any more');
+	return;
+}
+
+# Leases keep their promises, and nothing of the test is left.
+sub self_test
+{
+	sql(q{SELECT dlock_acquire('n', 'somebody else', 600)});
+	my $result = doctor({ url => url() }, '--self-test');
+	ends($result, 0, 'the self-test passes');
+	finds($result, (map { ($_, 'ok', qr/\Aas promised\z/) } 'exclusion', 'expiry', 'retries', 'shared leases and permits',
+			'all or none', 'order of waiters', 'a waiter that is gone', 'deadlocks', 'rollback', 'session leases', 'guards', 'load'),
+		'not tried', 'note', qr/a crash.*a clock that is set\z/, 'verdict', 'ok', qr/by \d{3,} calls, this server can be trusted/);
+	is($result->{found}[-1][1], 'verdict', 'the verdict comes last');
+	ok(eventually(sub { sql('SELECT count(*) FROM dlock.locks') == 1 }), 'nothing is left of it');
+	is(sql(q{SELECT name FROM dlock.locks}), 'n', 'but what others hold');
+	sql(q{SELECT dlock_force_release('n')});
+	own_session('admin')->value('SELECT dlock_stats_reset()');
 	return;
 }
 
@@ -260,6 +285,22 @@ sub postgres_databases
 	engine()->{node}->safe_psql('private', 'REVOKE USAGE ON SCHEMA dlock FROM PUBLIC');
 	finds(doctor($url), 'views', 'note', qr/schema "dlock"/);
 
+	# functions that do not do what leases promise
+	my $broken = in_database('broken', 'CREATE EXTENSION dlock',
+		q{CREATE OR REPLACE FUNCTION dlock_guard(name text, owner text, token bigint) RETURNS void LANGUAGE sql AS ''},
+		q{CREATE OR REPLACE FUNCTION dlock_acquire_shared(name text, owner text, ttl dlock_duration, wait dlock_duration DEFAULT '0', request text DEFAULT NULL)
+			RETURNS bigint LANGUAGE sql AS 'SELECT NULL::bigint'});
+	$result = doctor($broken, '--self-test');
+	ends($result, 2, 'guards that do nothing: an error');
+	finds($result, 'exclusion', 'ok', qr/./, 'guards', 'error', qr/while a transaction guarded it/,
+		'shared leases and permits', 'error', qr/two could not share/, 'load', 'ok', qr/./,
+		'verdict', 'error', qr/do not trust/);
+	engine()->{node}->safe_psql('broken', q{CREATE OR REPLACE FUNCTION dlock_acquire(name text, owner text, ttl dlock_duration,
+		wait dlock_duration DEFAULT '0', request text DEFAULT NULL)
+		RETURNS bigint LANGUAGE sql AS 'SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint'});
+	finds(doctor($broken, '--self-test'), 'exclusion', 'error', qr/held was granted to another/,
+		'load', 'error', qr/two at a time|lost before its time/, 'verdict', 'error', qr/do not trust/);
+
 	# each has a worker, which is one too many soon
 	my $databases = q{FROM pg_database WHERE datname NOT IN ('postgres', 'template0', 'template1')};
 	my $is_full = sub { return grep { $_->[1] eq 'max_worker_processes' && "$_->[0] $_->[2]" eq 'warning 8 of 8 taken' } @{ $_[0]{found} } };
@@ -336,9 +377,10 @@ sub postgres
 			overdue(
 				sub { Processes::stop_asleep($worker, 'Extension', \&sql); own_session('t')->value(q{SELECT dlock_acquire('over', 'me', 0.1)}) },
 				sub { thaw($worker); });
-			finds(doctor(), 'holders that let their lease expire', 'note', qr/\A1\z/);
+			finds(doctor(), 'leases that ended at their deadline', 'note', qr/\A1\z/);
 		});
 	cases('counters' => \&counters);
+	cases('self-test' => \&self_test);
 	cases('snapshots' => \&postgres_waiters_have_snapshots);
 	cases('locked' => \&postgres_table_is_locked);
 
@@ -352,16 +394,23 @@ sub postgres
 	finds($result, 'synchronous standbys', 'error', qr/none is connected/);
 	reload(synchronous_standby_names => '', fsync => 'off', full_page_writes => 'off', synchronous_commit => 'off',
 		zero_damaged_pages => 'on', ignore_checksum_failure => 'on', 'dlock.lock_delay' => '5s', 'dlock.log_expired' => 'off',
-		'dlock.generic_wal' => 'on', 'dlock.reap_interval' => '10min', statement_timeout => '1h', lock_timeout => '1h');
+		'dlock.generic_wal' => 'on', 'dlock.reap_interval' => '10min', statement_timeout => '1h', lock_timeout => '1h',
+		idle_session_timeout => '2h', $node->pg_version >= 17 ? (transaction_timeout => '1h') : ());
 	$result = doctor();
 	ends($result, 2, 'settings that lose leases: an error');
 	finds($result, 'fsync', 'error', qr/off/, 'full_page_writes', 'warning', qr/off/, 'synchronous_commit', 'warning', qr/off/,
 		'zero_damaged_pages', 'error', qr/on/, 'ignore_checksum_failure', 'error', qr/on/, 'dlock.lock_delay', 'note', qr/5000 ms/,
 		'dlock.log_expired', 'note', qr/off/, 'dlock.generic_wal', 'note', qr/on/,
 		'statement_timeout', 'note', qr/57014/, 'lock_timeout', 'note', qr/55P03/,
+		'idle_session_timeout', 'note', qr/\A7200000 ms/, 'dlock.max_ttl', 'note', qr/\A86400 s/,
+		$node->pg_version >= 17 ? ('transaction_timeout', 'note', qr/25P04/) : (),
 		'settings', 'ok', qr/dlock\.lock_delay = 5s, .*dlock\.reap_interval = 10min/);
 	reload(map { $_ => undef } qw(fsync full_page_writes synchronous_commit zero_damaged_pages ignore_checksum_failure
-		dlock.lock_delay dlock.log_expired dlock.generic_wal dlock.reap_interval statement_timeout lock_timeout));
+		dlock.lock_delay dlock.log_expired dlock.generic_wal dlock.reap_interval statement_timeout lock_timeout idle_session_timeout),
+		$node->pg_version >= 17 ? 'transaction_timeout' : ());
+	reload('dlock.max_ttl' => '8h');
+	ok(comes_to(sub { !grep { $_->[1] eq 'dlock.max_ttl' } @{ $_[0]{found} } }), 'a max_ttl below 30000 s');
+	reload('dlock.max_ttl' => undef);
 
 	# little room
 	set_postgres('dlock.max_waiters' => 1, 'dlock.max_guards' => 1, max_worker_processes => 1, max_connections => 8,
@@ -400,6 +449,7 @@ sub postgres
 	$result = doctor($other, '--try');
 	finds($result, 'standby', 'note', qr/yes/, 'a lease', 'note', qr/not tried/);
 	finds_no($result, 'it is well', qw(error));
+	finds(doctor($other, '--self-test'), 'verdict', 'warning', qr/nothing could be tried/);
 	reload(synchronous_standby_names => undef);
 	$standby->stop;
 
@@ -483,9 +533,10 @@ sub mysql
 				return 0;
 			}), 'a lease whose row stays');
 		}, sub { $locks->value('UNLOCK TABLES') });
-		finds(doctor(), 'holders that let their lease expire', 'note', qr/\A1\z/);
+		finds(doctor(), 'leases that ended at their deadline', 'note', qr/\A1\z/);
 	});
 	cases('counters' => \&counters);
+	cases('self-test' => \&self_test);
 
 	# what accounts may
 	sql('REVOKE EXECUTE ON dlock.* FROM tester@localhost', 'REVOKE SELECT ON dlock.locks FROM tester@localhost');

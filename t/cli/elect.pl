@@ -389,8 +389,29 @@ sub beginnings
 	return;
 }
 
+# Two with one ready file: it is there whichever of them leads.
+sub one_ready_file
+{
+	my $ready = scratch('ready-of-both');
+	my @electors = launch('elect', '--ready-file', $ready, 'shared', '--', 'sleep', '1000');
+	ok(eventually(sub { -e $ready }), 'the first one leads');
+	push @electors, launch('elect', '--ready-file', $ready, 'shared', '--', 'sleep', '1000');
+	eventually(sub { waits_for('shared') });
+	is_deeply([ lines_of($ready) ], [ leader('shared') ], 'the second one leaves its file alone');
+	my $first = leader('shared');
+	kill 'TERM', $electors[0]{pid};
+	is(finish($electors[0]), 0, 'the first one ends');
+	ok(eventually(sub { ((lines_of($ready))[0] // 0) > $first }), 'and the file is of the second one');
+	is_deeply([ lines_of($ready) ], [ leader('shared') ], 'with its token');
+	kill 'TERM', $electors[1]{pid};
+	is(finish($electors[1]), 0, 'the second one ends');
+	ok(!-e $ready, 'and there is no file');
+	return;
+}
+
 cases(
 	'three' => \&three,
+	'one ready file' => \&one_ready_file,
 	'terms' => \&terms,
 	'on lose' => \&on_lose,
 	'back off' => \&back_off,

@@ -179,6 +179,25 @@ sub doctor
 	return;
 }
 
+# The self-test, on a server that is well; it leaves out what plain/dlock.sql does not promise.
+sub self_test
+{
+	query(q{ALTER SYSTEM SET fsync = on});
+	query(q{SELECT pg_reload_conf()});
+	my %found;
+	eventually(sub {
+		my $run = launch(qw(doctor --self-test --json));
+		finish($run);
+		%found = map { $_->{check} => $_ } @{ decode_json(output($run)) };
+		return $found{fsync}{status} eq 'ok';
+	});
+	is(join(' ', map { $found{$_}{status} // 'none' } 'exclusion', 'expiry', 'retries', 'guards', 'load', 'verdict'),
+		'ok ok ok ok ok ok', 'the self-test passes') or diag(explain(\%found));
+	like($found{'not tried'}{value}, qr/order of waiters.*deadlocks.*rollback.*session leases/, 'and says what it has left out');
+	is(query(q{SELECT count(*) FROM dlock.locks WHERE remaining > 0 AND name LIKE 'dlock-self-test/%'}), 0, 'nothing is held any more');
+	return;
+}
+
 # The functions are in a schema of their own, wherever search_path looks.
 sub elsewhere
 {
@@ -197,6 +216,7 @@ sub elsewhere
 
 cases('calls' => \&single_calls, 'missing' => \&missing, 'elsewhere' => \&elsewhere);
 cases('doctor' => \&doctor);
+cases('self-test' => \&self_test);
 cases('run' => \&running);
 cases('renew' => \&renewing);
 cases('elect' => \&electing);

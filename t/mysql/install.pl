@@ -70,7 +70,8 @@ my %granted = (
 	q{'dlock'@'localhost'} => [
 		'GRANT USAGE ON *.* TO dlock@localhost',
 		'GRANT SELECT, UPDATE, EXECUTE ON dlock.* TO dlock@localhost',
-		$is_mariadb ? () : map { "GRANT SELECT ON performance_schema.$_ TO dlock\@localhost" } 'replication_applier_status', 'session_status' ],
+		$is_mariadb ? () : map { "GRANT SELECT ON performance_schema.$_ TO dlock\@localhost" } 'replication_applier_status',
+			$engine->has_log ? qw(replication_group_member_stats replication_group_members) : (), 'session_status' ],
 	$is_mariadb ? () : (
 		q{'dlock_login'@'localhost'} => [
 			'GRANT USAGE ON *.* TO dlock_login@localhost',

@@ -82,6 +82,18 @@ my $said = `cd $work && alone/dlock-mysql-install --client '$engine->{dir}/mysql
 is($? >> 8, 1, 'a script alone: exit status 1');
 like($said, qr/\Adlock-mysql-install: none of these is there: [^\n]*\n\z/, 'it says what is missing, and does nothing');
 
+# A server that says it is of another series: it is this one, which it can work in.
+open(my $other, '>', "$work/client") or die "could not write $work/client: $!\n";
+print $other "#!/bin/sh\n'$engine->{dir}/mysql' \"\$@\" | sed -E '/\t.*\t/s/^[0-9]+\\.[0-9]+/8.4/'\n";
+close $other or die;
+chmod 0755, "$work/client" or die;
+my $before = sql('SELECT acquired FROM dlock.stats');
+gives(1, qr/ 8\.4\.\S+, on which dlock was never tried: .*--untried/, 'a series that was never tried', '--client', "$work/client");
+is(sql('SELECT acquired FROM dlock.stats'), $before, 'nothing was done');
+gives(0, qr/ 8\.4\.\S+, plugin directory/, 'a look', '--client', "$work/client", '--check');
+gives(0, qr/a lease was taken.*Nobody has tried it on .* 8\.4\.\S+  Now run "dlock doctor --self-test"/s,
+	'the same, when it is told to', '--client', "$work/client", '--untried');
+
 is((command('/nonexistent'))[0], 1, 'no way to log in: exit status 1');
 is((command("$engine->{dir}/client.cnf", '--unknown'))[0], 2, 'an unknown option: exit status 2');
 

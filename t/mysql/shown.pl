@@ -54,7 +54,7 @@ sub is_logged
 }
 my $tester = q{account 'tester'@'localhost', connection } . $two->{id};
 my $root = q{account 'root'@'localhost', connection } . $admin->{id};
-is_logged(qr/dlock: 1 leases on "n" released by force; \Q$root\E/, 'a forced release is logged, and who has made it');
+is_logged(qr/dlock: 1 lease on "n" released by force; \Q$root\E/, 'a forced release is logged, and who has made it');
 my $token = $two->value(q{SELECT dlock_acquire('50%\n', 'me', 0.05)});
 sql(q{UPDATE dlock.settings SET value = '0.1' WHERE name = 'reap_interval'});
 is_logged(qr/dlock: lease on "50%\\x0A" expired while owner "me" held it; token $token, \Q$tester\E/, 'so is a lease that has expired');
@@ -62,7 +62,7 @@ sql(q{UPDATE dlock.settings SET value = 'soon' WHERE name = 'lock_delay'});
 is_logged(qr/dlock: setting "lock_delay" in dlock\.settings must be a number from 0 to 86400, and is "soon"; using the default/, 'and a wrong setting');
 $two->value(qq{SELECT dlock_acquire_shared('shared', 'owner $_', 600)}) for 1 .. 3;
 is(sql(q{SELECT dlock_force_release('shared', 'owner 2')}), 1, 'one of several is released by force');
-is_logged(qr/dlock: 1 leases on "shared" released by force, of owner "owner 2"; \Q$root\E/, 'the line says which');
+is_logged(qr/dlock: 1 lease on "shared" released by force, of owner "owner 2"; \Q$root\E/, 'the line says which');
 is(sql(q{SELECT dlock_force_release('shared')}), 2, 'then the others');
 is_logged(qr/dlock: 2 leases on "shared" released by force; \Q$root\E/, 'in one line');
 
