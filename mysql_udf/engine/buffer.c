@@ -65,6 +65,12 @@
 #define ERROR_PAUSE_US	100000
 #define CONFLICT_PAUSE_US	2000
 
+/* See courtesy_us(): others are seen to write for so long, */
+#define OTHERS_US		1000000
+/* and are let in so often, for at most so long. */
+#define COURTESY_EACH_US	100000
+#define COURTESY_MOST_US	20000
+
 /* How long a buffer on which nobody waits waits for company, and if nobody calls. */
 #define DEFER_US		20000
 #define DEFER_IDLE_US	5000
@@ -170,6 +176,7 @@ static bool reloads = false;	/* it is to be loaded anew */
 static bool behind = false;		/* others have appended, which is to be read first, */
 static int64_t read_again_us = 0;	/* not before that; */
 static bool has_hole = false;	/* a row was missing, and later ones were there */
+static int64_t others_us = 0;	/* when a row of others was read last */
 static unsigned conflicts = 0;	/* appends in a row that met rows of others */
 static bool shut = false;		/* somebody locks the server, a member of a cluster, and a
 								 * release was answered all the same */
@@ -287,6 +294,14 @@ need_take_over(void)
 {
 	must_take_over = true;
 	looked = false;
+}
+
+/* A buffer comes to nothing, and with it a take-over, for which the server was looked at. */
+static void
+take_over_again(const buffer *b)
+{
+	if (b->takes_over && !must_take_over)
+		must_take_over = looked = true;
 }
 
 /* Say whether the open buffer could be appended. */
@@ -493,8 +508,7 @@ buffer_undo(call *c)
 {
 	state_restore(&open->copies);
 	keep_releases(open);
-	if (open->takes_over)
-		need_take_over();
+	take_over_again(open);
 	empty_buffer(open);
 	open->copies.number = ++numbers;
 	if (c != NULL)
@@ -557,12 +571,10 @@ undo_both(bool keep)
 	if (flying != NULL)
 	{
 		state_restore(&flying->copies);
-		if (flying->takes_over)
-			need_take_over();
+		take_over_again(flying);
 		move_calls(&flying->calls, &calls);
 	}
-	if (open->takes_over)
-		need_take_over();
+	take_over_again(open);
 	move_calls(&open->calls, &calls);
 	move_calls(&undecided, &calls);
 	move_calls(&calls, &undecided);
@@ -910,6 +922,37 @@ pass(void)
 	log_passed(&position, me, &flying->batch);
 }
 
+/* A random time below one. */
+static int64_t
+random_us(int64_t most_us)
+{
+	static uint64_t drawn;
+
+	drawn = hash_bytes((lease_bytes) {(const char *) &drawn, sizeof(drawn)}, me);
+	return (int64_t) (drawn % (uint64_t) (most_us + 1));
+}
+
+/*
+ * In a cluster, how long to wait before the next append.  Who has appended last knows the log
+ * before the others do, and would always be the next; so it lets them in for a moment, now and
+ * then, and after each append while they are seen to write.
+ */
+static int64_t
+courtesy_us(int64_t took_us, int64_t now_us)
+{
+	static int64_t last_us = 0;
+	int64_t		most_us = lease_earlier(2 * took_us, COURTESY_MOST_US);
+
+	if (!server.is_member)
+		return 0;
+	if (now_us < others_us + OTHERS_US)
+		return random_us(most_us);
+	if (now_us < last_us + COURTESY_EACH_US)
+		return 0;
+	last_us = now_us;
+	return most_us;
+}
+
 /* The flying buffer is durable, and all before it. */
 static void
 finish_flying(void)
@@ -930,6 +973,7 @@ finish_flying(void)
 	if (took_us > SLOW_US)
 		slow_us = now_us;
 	append_us = took_us;
+	pause_until_us = now_us + courtesy_us(took_us, now_us);
 	conflicts = 0;
 	shut = false;
 	/* what they rest on may not be so any more, if the server has changed since */
@@ -1352,6 +1396,8 @@ read_tail(void)
 			result = log_follow(&wire, &at, visit_row, NULL);
 	}
 	engine_lock();
+	if (at.number != position.number)
+		others_us = lease_now();
 	/* in a cluster, a row of another node is as good as one's own */
 	if (at.number != position.number && !server.is_member)
 		need_take_over();
@@ -1599,9 +1645,7 @@ make_good(void)
 	read_tail();
 	/* nodes that all begin again at once would meet again */
 	if (server.is_member && ++conflicts > 1)
-		pause_until_us = lease_now() +
-			(int64_t) (hash_bytes((lease_bytes) {(const char *) &position, sizeof(position)}, me) %
-					   (uint64_t) (2 * append_us + CONFLICT_PAUSE_US));
+		pause_until_us = lease_now() + random_us(append_us + CONFLICT_PAUSE_US);
 }
 
 /*
