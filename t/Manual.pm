@@ -35,7 +35,7 @@ sub statements
 		$sql .= "$code\n";
 		# a body in dollar quotes is not over yet
 		next if (() = $sql =~ /\$\$/g) % 2;
-		next unless $sql =~ /;\s*$|\\g(?:set|exec)?\b[^\n]*\n$|^\\/;
+		next unless $sql =~ /;\s*$|\\g(?:set)?\b[^\n]*\n$|^\\/;
 		$comment =~ s/^('[^']*'|[^:]*).*/$1/ if defined $comment;
 		push @statements,
 		  { line => $first, sql => $sql, expected => $comment };

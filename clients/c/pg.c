@@ -89,6 +89,7 @@ typedef struct pg_memory
 {
 	char	   *schema;			/* of the functions, quoted */
 	bool		calls;			/* those that take or extend a lease are procedures */
+	bool		was_there;		/* the functions were, at some time */
 	char	   *next[LISTS];	/* the lists for the next one; NULL: as given */
 	char	   *rest[LISTS];	/* what is not silent, in the present attempt */
 } pg_memory;
@@ -863,6 +864,7 @@ take_schema(dlock_session *s, pg_wire *wire)
 	if (schema != NULL)
 	{
 		memory->calls = strcmp(dlock_session_value(s, 0, 1), "1") == 0;
+		memory->was_there = true;
 		memory->schema = strdup(schema);
 		if (memory->schema == NULL)
 			s->answer.failed = true;
@@ -878,6 +880,19 @@ forget_schema(pg_memory *memory)
 {
 	free(memory->schema);
 	memory->schema = NULL;
+}
+
+/*
+ * Say whether an error may mean that the functions are not what they were: a procedure,
+ * or none any more; gone, with what plain/dlock.sql keeps in dlock_private; or that schema
+ * is the extension's, which lets nobody in.
+ */
+static bool
+may_have_changed(const pg_memory *memory, const char *sqlstate)
+{
+	return strcmp(sqlstate, "42809") == 0 || strcmp(sqlstate, "42883") == 0 ||
+		strcmp(sqlstate, "3F000") == 0 ||
+		(memory->calls && (strcmp(sqlstate, "42P01") == 0 || strcmp(sqlstate, "42501") == 0));
 }
 
 /* An acquire was refused, and its wait is not over: rest before the next call. */
@@ -984,6 +999,9 @@ pg_step(dlock_session *s)
 		wire->phase = PG_READY;
 		dlock_error_from_server(&s->error, DLOCK_POSTGRESQL, "42883", 0,
 								"the extension dlock is not in this database");
+		/* somebody replaces it, or plain/dlock.sql by it */
+		if (memory->was_there)
+			s->error.error_class = DLOCK_UNAVAILABLE;
 		/* it may be created later, so a new connection looks again */
 		s->error.disconnected = true;
 		return DLOCK_STEP_FAILED;
@@ -1012,10 +1030,9 @@ pg_step(dlock_session *s)
 	}
 	wire->phase = PG_READY;
 	step = take_result(s, wire);
-	if (step == DLOCK_STEP_FAILED && s->function != NULL &&
-		strcmp(s->error.sqlstate, "42809") == 0 && !wire->asks_again)
+	if (step == DLOCK_STEP_FAILED && s->function != NULL && !wire->asks_again &&
+		may_have_changed(memory, s->error.sqlstate))
 	{
-		/* it is a procedure, or is none any more */
 		forget_schema(memory);
 		dlock_error_clear(&s->error);
 		wire->asks_again = true;

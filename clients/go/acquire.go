@@ -4,6 +4,7 @@ package dlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -79,6 +80,7 @@ func (k *kept) acquire(ctx context.Context) (err error) {
 				}
 			}
 			tokens, sent, err := k.ask(ctx, l, last, left)
+			err = c.isThere(err)
 			// the last answer counts, as all requests are one
 			mayBeHeld = err != errNotFree && !Is(err, Busy) && (mayBeHeld || !Is(err, Misuse))
 			if err == errNotFree && l.called && (wait < 0 || left > 0) {
@@ -146,6 +148,22 @@ func (k *kept) acquire(ctx context.Context) (err error) {
 		}
 		pause = c.nextPause(pause)
 	}
+}
+
+// isThere notes that dlock has answered an acquire; if it is not there any more, since somebody replaces
+// plain/dlock.sql by the extension, the error is one after which to try again.
+func (c *Client) isThere(err error) error {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	var e *Error
+	isOurs := errors.As(err, &e)
+	c.wasThere = c.wasThere || err == nil || isOurs && (e == errNotFree || strings.HasPrefix(e.SQLState, "55"))
+	if c.wasThere && isOurs && (e.SQLState == "42883" || e.SQLState == "42P01" || e.SQLState == "3F000" ||
+		// a call that has waited for so long that the schema is another's
+		e.SQLState == "42501" && strings.Contains(e.Message, "dlock_private")) {
+		e.Class = Unavailable
+	}
+	return err
 }
 
 // nextPause is twice as long, but not while the pool of the sql.DB has idle connections, which may

@@ -48,6 +48,7 @@ type Client struct {
 	mutex      sync.Mutex // guards what follows, and the leases
 	isClosed   bool
 	isLoggedIn bool
+	wasThere   bool // dlock, as one of its functions has shown
 	acquiring  map[*kept]context.CancelFunc
 	names      map[string]bool          // that a lease has
 	busy       map[string]time.Duration // that may still be held, until when

@@ -178,6 +178,8 @@ public final class Client implements AutoCloseable {
     final Connector connector;
     /** Whether any connection was made. */
     volatile boolean wasLoggedIn;
+    /** Whether dlock was there, as one of its functions has shown. */
+    volatile boolean wasThere;
     /** The server has procedures, and no library. */
     volatile boolean calls;
 
@@ -345,8 +347,11 @@ public final class Client implements AutoCloseable {
                         granted = ask(hold, by, asked -> asked.acquire(hold, left), last);
                     } catch (LeaseException error) {
                         isUnsure = wasUnsure || !Lease.isAnswer(error);
-                        throw error;
+                        wasThere |= error.sqlState != null && error.sqlState.startsWith("55");
+                        // somebody replaces plain/dlock.sql by the extension
+                        throw wasThere && Lease.isGone(error) ? new Unavailable(error.getMessage(), error.getCause()) : error;
                     }
+                    wasThere = true;
                     if (granted.answer == null) {
                         isUnsure = false;
                         double end = hold.wait < 0 ? NEVER : hold.began + hold.wait;

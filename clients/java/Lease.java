@@ -120,6 +120,15 @@ public final class Lease implements AutoCloseable {
         return isMisuse ? new Misuse(message, error) : new Unavailable(message, error);
     }
 
+    /**
+     * Whether PostgreSQL has no such function, or none of the tables or schemas that one uses, or the
+     * schema is another's already, as a call learns that waited for so long.
+     */
+    static boolean isGone(LeaseException error) {
+        return List.of("42883", "42P01", "3F000").contains(String.valueOf(error.sqlState))
+            || "42501".equals(error.sqlState) && error.getMessage().contains("dlock_private");
+    }
+
     /** Whether the server has sent it, and not only the driver, which tells of connections by 08 and no number. */
     static boolean isAnswer(Throwable error) {
         LeaseException told = error instanceof LeaseException ? (LeaseException) error : null;

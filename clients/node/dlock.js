@@ -108,6 +108,13 @@ function told(error) {
 	return new (isMisuse(details.sqlstate, details.errno, message) ? Misuse : Unavailable)(message, details);
 }
 
+/*
+ * Has PostgreSQL no such function, or none of the tables or schemas that one uses?  Or is the schema
+ * another's already, as a call learns that waited for so long?
+ */
+const isGone = (error) => ['42883', '42P01', '3F000'].includes(error.sqlstate)
+	|| (error.sqlstate === '42501' && error.message.includes('dlock_private'));
+
 /* Of the errors of two attempts, the one to tell: the later answer of the server, which has an
  * SQLSTATE, or if there is none, the later one. */
 function reasonOf(error, before) {
@@ -528,6 +535,7 @@ class Link {
  */
 class Keeper {
 	wasLoggedIn = false;
+	wasThere = false;			// dlock, as one of its functions has shown
 	calls = false;				// the server has procedures, and no library
 	cannotLeave = false;		// it is a MySQL or MariaDB without dlock_release_after()
 	#link = null;				// the heartbeat's
@@ -1067,8 +1075,11 @@ class Hold {
 					isUnsure = true;
 					let { sent, answer, calls } = await this.#ask(link, this.#acquireRequest(left), last).catch((error) => {
 						isUnsure = wasUnsure || !isAnswer(error);
-						throw error;
+						keeper.wasThere ||= /^55/.test(error.sqlstate);
+						// somebody replaces plain/dlock.sql by the extension
+						throw keeper.wasThere && isGone(error) ? new Unavailable(error.message, error) : error;
 					});
+					keeper.wasThere = true;
 					if (answer === null) {
 						isUnsure = false;
 						const end = this.wait < 0 ? Infinity : start + this.wait;

@@ -224,6 +224,14 @@ def _told(error: BaseException) -> Optional[Error]:
     return kind(message, state, number)
 
 
+def _is_gone(error: Error) -> bool:
+    """
+    Whether PostgreSQL has no such function, or none of the tables or schemas that one uses, or the schema is
+    another's already, as a call learns that waited for so long.
+    """
+    return error.sqlstate in ("42883", "42P01", "3F000") or (error.sqlstate == "42501" and "dlock_private" in str(error))
+
+
 def _is_answer(error: BaseException) -> bool:
     """Whether the server has sent it, and not only the driver, whose numbers begin at 2000."""
     told = _told(error)
@@ -934,6 +942,7 @@ class _Keeper:
         self._heart: Optional[_Link] = None  # the heartbeat's connection
         self._spare: Optional[_Link] = None  # of an acquire, for the next one
         self._logged_in = False
+        self._was_there = False  # dlock, as one of its functions has shown
         self._is_closing = False
         self._is_over = False  # the thread has ended
         self.is_used = False
@@ -1010,10 +1019,17 @@ class _Keeper:
                     may_have_held, record.may_hold = record.may_hold, True
                     try:
                         job = self._ask(link, record.acquire_request(left), last, record)
-                    except (Busy, Misuse):
+                    except (Busy, Misuse) as error:
                         # these errors change nothing
                         record.may_hold = may_have_held
+                        if self._was_there and _is_gone(error):
+                            # somebody replaces plain/dlock.sql by the extension
+                            raise Unavailable(str(error), error.sqlstate, error.errno) from error
                         raise
+                    except Unavailable as error:
+                        self._was_there |= (error.sqlstate or "").startswith("55")
+                        raise
+                    self._was_there = True
                     if job.answer is None:
                         record.may_hold = False
                         left = math.inf if record.wait < 0 else start + record.wait - now()

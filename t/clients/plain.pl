@@ -386,6 +386,8 @@ sub goes_on
 
 goes_on('before');
 my $largest = value('SELECT max(token) FROM dlock.locks');
+# one in C waits, and will until the extension is there
+$p->say('new gap name=before.c ttl=6 wait=600', 'start gap');
 Plain::run($node, 'dbo', 'plain/uninstall.sql');
 # nobody could renew
 for my $mover (@movers)
@@ -393,7 +395,17 @@ for my $mover (@movers)
 	like($mover->[1]->says(qr/^lost-one before/), qr/^lost-one /, "$mover->[0]: what could not be renewed is told");
 }
 $p->hear(qr/^before lost /);
+# and those that begin now, since their clients have seen dlock
+my $offset = -s $node->logfile;
+$_->[1]->tell("many gap$_->[2] 1 600 600") for @movers;
+ok(Poll::until($patience, sub { @movers <= (() = PostgreSQL::Test::Utils::slurp_file($node->logfile, $offset) =~ /(?:function|procedure) dlock_acquire.* does not exist/g) }),
+	'they find nothing');
 $node->safe_psql('plain', 'CREATE EXTENSION dlock');
+for my $mover (@movers)
+{
+	is($mover->[1]->says(qr/^many /), 'many 1', "$mover->[0]: and acquire when it is there");
+}
+$p->next_is('gap', qr/^held \d+$/);
 goes_on('above');
 cmp_ok(value(q{SELECT min(token) FROM dlock.locks WHERE name LIKE 'above%'}), '>', $largest, 'tokens are above the old ones');
 $node->safe_psql('plain', 'DROP EXTENSION dlock CASCADE');
@@ -409,7 +421,7 @@ for my $mover (@movers)
 	$mover->[1]->ask('many-close', qr/^many-close/);
 	$mover->[1]->quit;
 }
-$p->say("release $_") for qw(before above below);
+$p->say("release $_") for qw(before gap above below);
 is($p->end, 0, 'the program in C leaks nothing');
 $node->stop;
 done_testing();
