@@ -135,6 +135,7 @@ typedef struct buffer
 	size_t		nalso;
 	size_t		also_room;
 	lease_text	guards;			/* numbers of guards whose rows it deletes */
+	uint64_t	counter;		/* as its last row has it */
 	int64_t		first_us;		/* when its first entry came */
 	bool		takes_over;
 	bool		was_lost;		/* an attempt to append it may still succeed */
@@ -184,6 +185,7 @@ static server_state server;		/* as it was seen last */
 static int64_t take_over_us = 0;	/* not before: the clock of tokens is behind */
 static int64_t append_us = 0;	/* how long an append took last */
 static uint64_t counter = 0;	/* of tokens; never goes back */
+static uint64_t log_counter = 0;	/* as the log has it */
 static uint64_t durable = 0;	/* buffers up to this number are */
 static uint64_t floor_number = 0;	/* every answer rests on this buffer, the take-over */
 static uint64_t total = 0;		/* bytes of all rows up to the position */
@@ -624,7 +626,7 @@ take_over(int64_t now_us)
 		take_over_us = now_us + ERROR_PAUSE_US;
 	if (!looked || now_us < take_over_us)
 		return false;
-	start = lease_take_over(counter, lease_wall() - TOKEN_EPOCH_US);
+	start = lease_take_over(log_counter, lease_wall() - TOKEN_EPOCH_US);
 	if (start.wait_us > 0)
 	{
 		take_over_us = now_us + start.wait_us;
@@ -640,7 +642,8 @@ take_over(int64_t now_us)
 				   "tokens go on growing, but a server that lost the newest of them may grant "
 				   "smaller ones; set the clock of whichever server is wrong");
 	}
-	counter = start.floor;
+	if (counter < start.floor)
+		counter = start.floor;
 	state_count_anew(now_us);
 	must_take_over = looked = has_hole = false;
 	open->takes_over = true;
@@ -919,6 +922,8 @@ static void
 pass(void)
 {
 	total += log_batch_bytes(&flying->batch);
+	if (flying->counter > log_counter)
+		log_counter = flying->counter;
 	log_passed(&position, me, &flying->batch);
 }
 
@@ -1078,6 +1083,7 @@ append(void)
 	}
 	from = complete_from();
 	log_seal(&open->batch, &position, me, counter, from);
+	open->counter = counter;
 	flying = open;
 	next->copies.number = ++numbers;
 	open = next;
@@ -1247,8 +1253,10 @@ visit_row(void *context, const log_row *row)
 
 	engine_lock();
 	total += LOG_HEADER + row->length;
-	if (row->counter > counter)
-		counter = row->counter;
+	if (row->counter > log_counter)
+		log_counter = row->counter;
+	if (log_counter > counter)
+		counter = log_counter;
 	while (visit != LOG_VISIT_NO_MEMORY &&
 		   (read = log_next(&reader, &entry)) == LOG_READ_ENTRY)
 	{
@@ -1594,7 +1602,9 @@ make_good(void)
 			wire.code = 1205;
 		result = goes_on && wire.mysql != NULL ? LOG_NOTHING : send_flying();
 	}
-	slow_us = lease_now();
+	/* who only came second is not slow */
+	if (result != LOG_OTHERS || !server.is_member)
+		slow_us = lease_now();
 	if (result == LOG_NOTHING && wire.mysql != NULL && wire.code == ERROR_OF_OPTION)
 	{
 		engine_unlock();
