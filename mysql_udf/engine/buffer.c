@@ -65,6 +65,12 @@
 #define ERROR_PAUSE_US	100000
 #define CONFLICT_PAUSE_US	2000
 
+/* See courtesy_us(): others are seen to write for so long, */
+#define OTHERS_US		1000000
+/* and are let in so often, for at most so long. */
+#define COURTESY_EACH_US	100000
+#define COURTESY_MOST_US	20000
+
 /* How long a buffer on which nobody waits waits for company, and if nobody calls. */
 #define DEFER_US		20000
 #define DEFER_IDLE_US	5000
@@ -104,9 +110,6 @@
 #define DOUBT_MESSAGE \
 	"could not learn whether the lease was written: the server may not be written to any more; ask again, or release"
 
-#define LOCKED_MESSAGE \
-	"could not write the lease: the server or dlock's tables are locked against writing"
-
 /* Seconds from 1970 to 2020, where the clock of tokens begins. */
 #define TOKEN_EPOCH_US	INT64_C(1577836800000000)
 
@@ -132,6 +135,7 @@ typedef struct buffer
 	size_t		nalso;
 	size_t		also_room;
 	lease_text	guards;			/* numbers of guards whose rows it deletes */
+	uint64_t	counter;		/* as its last row has it */
 	int64_t		first_us;		/* when its first entry came */
 	bool		takes_over;
 	bool		was_lost;		/* an attempt to append it may still succeed */
@@ -173,6 +177,7 @@ static bool reloads = false;	/* it is to be loaded anew */
 static bool behind = false;		/* others have appended, which is to be read first, */
 static int64_t read_again_us = 0;	/* not before that; */
 static bool has_hole = false;	/* a row was missing, and later ones were there */
+static int64_t others_us = 0;	/* when a row of others was read last */
 static unsigned conflicts = 0;	/* appends in a row that met rows of others */
 static bool shut = false;		/* somebody locks the server, a member of a cluster, and a
 								 * release was answered all the same */
@@ -180,6 +185,7 @@ static server_state server;		/* as it was seen last */
 static int64_t take_over_us = 0;	/* not before: the clock of tokens is behind */
 static int64_t append_us = 0;	/* how long an append took last */
 static uint64_t counter = 0;	/* of tokens; never goes back */
+static uint64_t log_counter = 0;	/* as the log has it */
 static uint64_t durable = 0;	/* buffers up to this number are */
 static uint64_t floor_number = 0;	/* every answer rests on this buffer, the take-over */
 static uint64_t total = 0;		/* bytes of all rows up to the position */
@@ -270,6 +276,13 @@ buffer_is_alone(void)
 	return server.is_member ? shut && floor_number <= durable : !server.is_following;
 }
 
+/* Say whether somebody locks the server, a member, and a release was answered all the same. */
+bool
+buffer_is_shut(void)
+{
+	return shut;
+}
+
 /* Say whether the image is there, so that calls can look. */
 bool
 buffer_is_known(void)
@@ -283,6 +296,14 @@ need_take_over(void)
 {
 	must_take_over = true;
 	looked = false;
+}
+
+/* A buffer comes to nothing, and with it a take-over, for which the server was looked at. */
+static void
+take_over_again(const buffer *b)
+{
+	if (b->takes_over && !must_take_over)
+		must_take_over = looked = true;
 }
 
 /* Say whether the open buffer could be appended. */
@@ -489,8 +510,7 @@ buffer_undo(call *c)
 {
 	state_restore(&open->copies);
 	keep_releases(open);
-	if (open->takes_over)
-		need_take_over();
+	take_over_again(open);
 	empty_buffer(open);
 	open->copies.number = ++numbers;
 	if (c != NULL)
@@ -553,12 +573,10 @@ undo_both(bool keep)
 	if (flying != NULL)
 	{
 		state_restore(&flying->copies);
-		if (flying->takes_over)
-			need_take_over();
+		take_over_again(flying);
 		move_calls(&flying->calls, &calls);
 	}
-	if (open->takes_over)
-		need_take_over();
+	take_over_again(open);
 	move_calls(&open->calls, &calls);
 	move_calls(&undecided, &calls);
 	move_calls(&calls, &undecided);
@@ -608,7 +626,7 @@ take_over(int64_t now_us)
 		take_over_us = now_us + ERROR_PAUSE_US;
 	if (!looked || now_us < take_over_us)
 		return false;
-	start = lease_take_over(counter, lease_wall() - TOKEN_EPOCH_US);
+	start = lease_take_over(log_counter, lease_wall() - TOKEN_EPOCH_US);
 	if (start.wait_us > 0)
 	{
 		take_over_us = now_us + start.wait_us;
@@ -624,7 +642,8 @@ take_over(int64_t now_us)
 				   "tokens go on growing, but a server that lost the newest of them may grant "
 				   "smaller ones; set the clock of whichever server is wrong");
 	}
-	counter = start.floor;
+	if (counter < start.floor)
+		counter = start.floor;
 	state_count_anew(now_us);
 	must_take_over = looked = has_hole = false;
 	open->takes_over = true;
@@ -903,7 +922,40 @@ static void
 pass(void)
 {
 	total += log_batch_bytes(&flying->batch);
+	if (flying->counter > log_counter)
+		log_counter = flying->counter;
 	log_passed(&position, me, &flying->batch);
+}
+
+/* A random time below one. */
+static int64_t
+random_us(int64_t most_us)
+{
+	static uint64_t drawn;
+
+	drawn = hash_bytes((lease_bytes) {(const char *) &drawn, sizeof(drawn)}, me);
+	return (int64_t) (drawn % (uint64_t) (most_us + 1));
+}
+
+/*
+ * In a cluster, how long to wait before the next append.  Who has appended last knows the log
+ * before the others do, and would always be the next; so it lets them in for a moment, now and
+ * then, and after each append while they are seen to write.
+ */
+static int64_t
+courtesy_us(int64_t took_us, int64_t now_us)
+{
+	static int64_t last_us = 0;
+	int64_t		most_us = lease_earlier(2 * took_us, COURTESY_MOST_US);
+
+	if (!server.is_member)
+		return 0;
+	if (now_us < others_us + OTHERS_US)
+		return random_us(most_us);
+	if (now_us < last_us + COURTESY_EACH_US)
+		return 0;
+	last_us = now_us;
+	return most_us;
 }
 
 /* The flying buffer is durable, and all before it. */
@@ -926,6 +978,7 @@ finish_flying(void)
 	if (took_us > SLOW_US)
 		slow_us = now_us;
 	append_us = took_us;
+	pause_until_us = now_us + courtesy_us(took_us, now_us);
 	conflicts = 0;
 	shut = false;
 	/* what they rest on may not be so any more, if the server has changed since */
@@ -1030,6 +1083,7 @@ append(void)
 	}
 	from = complete_from();
 	log_seal(&open->batch, &position, me, counter, from);
+	open->counter = counter;
 	flying = open;
 	next->copies.number = ++numbers;
 	open = next;
@@ -1199,8 +1253,10 @@ visit_row(void *context, const log_row *row)
 
 	engine_lock();
 	total += LOG_HEADER + row->length;
-	if (row->counter > counter)
-		counter = row->counter;
+	if (row->counter > log_counter)
+		log_counter = row->counter;
+	if (log_counter > counter)
+		counter = log_counter;
 	while (visit != LOG_VISIT_NO_MEMORY &&
 		   (read = log_next(&reader, &entry)) == LOG_READ_ENTRY)
 	{
@@ -1348,6 +1404,8 @@ read_tail(void)
 			result = log_follow(&wire, &at, visit_row, NULL);
 	}
 	engine_lock();
+	if (at.number != position.number)
+		others_us = lease_now();
 	/* in a cluster, a row of another node is as good as one's own */
 	if (at.number != position.number && !server.is_member)
 		need_take_over();
@@ -1544,7 +1602,9 @@ make_good(void)
 			wire.code = 1205;
 		result = goes_on && wire.mysql != NULL ? LOG_NOTHING : send_flying();
 	}
-	slow_us = lease_now();
+	/* who only came second is not slow */
+	if (result != LOG_OTHERS || !server.is_member)
+		slow_us = lease_now();
 	if (result == LOG_NOTHING && wire.mysql != NULL && wire.code == ERROR_OF_OPTION)
 	{
 		engine_unlock();
@@ -1595,9 +1655,7 @@ make_good(void)
 	read_tail();
 	/* nodes that all begin again at once would meet again */
 	if (server.is_member && ++conflicts > 1)
-		pause_until_us = lease_now() +
-			(int64_t) (hash_bytes((lease_bytes) {(const char *) &position, sizeof(position)}, me) %
-					   (uint64_t) (2 * append_us + CONFLICT_PAUSE_US));
+		pause_until_us = lease_now() + random_us(append_us + CONFLICT_PAUSE_US);
 }
 
 /*

@@ -738,6 +738,12 @@ make_apply_each(call *c)
 {
 	uint64_t	position = 0;
 
+	/* only a release of one lease is answered while somebody locks the server */
+	if (buffer_is_shut())
+	{
+		calls_refuse(c, "55P03", LOCKED_MESSAGE);
+		return;
+	}
 	for (size_t i = 0; i < c->asked->nnames; i++)
 	{
 		lease_bytes name = c->asked->names[i];

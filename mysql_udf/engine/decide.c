@@ -266,8 +266,9 @@ end(held *h, bool is_early)
 	state_name *name = h->name;
 	uint64_t	token = h->token;
 
+	/* the lease is its own copy, which is as it was */
 	if (!is_early)
-		touch(h);
+		name->changed_in = buffer_copies()->number;
 	if (!buffer_put(&entry, NULL))
 		return false;
 	if (h->guards != NULL)

@@ -468,6 +468,9 @@ extern void *tail_main(void *argument);
  * ----------------------------------------------------------------
  */
 
+#define LOCKED_MESSAGE \
+	"could not write the lease: the server or dlock's tables are locked against writing"
+
 /* What is known of the log, and whether calls can be decided. */
 extern void engine_lock(void);
 extern void engine_unlock(void);
@@ -476,6 +479,7 @@ extern bool buffer_is_known(void);
 extern state_copies *buffer_copies(void);
 extern uint64_t buffer_durable(void);
 extern bool buffer_is_alone(void);
+extern bool buffer_is_shut(void);
 extern uint64_t buffer_next_token(void);
 extern bool buffer_put(log_entry *entry, held *h);
 extern bool buffer_also(const char *format,...)
