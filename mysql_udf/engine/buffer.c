@@ -1215,10 +1215,8 @@ connect_wire(void)
 
 	if (wire.mysql != NULL)
 		return true;
-	if (connection_open(&own) != LEASE_STATUS_OK)
-		return false;
-	upkeep_read_settings(&own);
-	if (own.mysql == NULL || !server_look(&own, &state))
+	if (connection_open(&own) != LEASE_STATUS_OK || !upkeep_read_settings(&own) ||
+		!server_look(&own, &state))
 		return false;
 	/* entries are bytes; the server shows statements to administrators as text */
 	if (mysql_query(own.mysql, "SET SESSION character_set_client = latin1,"

@@ -542,7 +542,7 @@ extern void upkeep_hurry(void);
 extern void upkeep_log(const char *format,...)
 			__attribute__((format(printf, 1, 2)));
 extern bool upkeep_lists(const account *account);
-extern void upkeep_read_settings(struct connection *c);
+extern bool upkeep_read_settings(struct connection *c);
 extern void *upkeep_main(void *argument);
 
 #endif							/* DLOCK_ENGINE_H */

@@ -107,12 +107,16 @@ read_settings(connection *c)
 	mysql_free_result(values);
 }
 
-/* Read them for the first time, if they never were. */
-void
+/*
+ * Read them for the first time, if they never were: false if that fails.  Nobody calls
+ * before that: who may not would be let in.
+ */
+bool
 upkeep_read_settings(connection *c)
 {
 	if (!lease_settings_are_read())
 		read_settings(c);
+	return lease_settings_are_read();
 }
 
 /* ----------------------------------------------------------------

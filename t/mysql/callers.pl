@@ -143,5 +143,15 @@ my $last = $engine->client('last', 'other');
 $last->send("SELECT dlock_acquire_any(JSON_ARRAY($names), 'last', 600, 1, -1)");
 ok(Scenarios::Run::until(sub { $engine->is_waiting($last) }), 'so another finds some');
 $_->kill for @any, $last;
+
+# A server that has started and cannot read the list yet lets nobody in.
+sql(q{INSERT INTO dlock.callers (user, host) VALUES ('other', 'localhost')});
+$engine->crash;
+$admin = $engine->control;
+sql('LOCK TABLES dlock.callers WRITE');
+my $early = $engine->client('early', 'tester');
+unlike($early->outcome(q{SELECT dlock_acquire('early', 'tester', 600)}), qr/^\d+$/, 'the list is locked: no lease');
+sql('UNLOCK TABLES');
+ok(Scenarios::Run::until(sub { $early->outcome(q{SELECT dlock_acquire('early', 'tester', 600)}) =~ $denied }), 'then it is read');
 $engine->stop;
 done_testing();
