@@ -63,6 +63,7 @@ for my $restart (0, 1)
 	like(ask($y, "SELECT $_"), $following, "restart $restart: $_ is refused") for @changes;
 	is(ask($y, q{SELECT dlock_owner('kept')}), 'a', "restart $restart: looks are answered");
 	is(ask($x, "SELECT dlock_release('kept', 'a')"), 1, "restart $restart: given back");
+	is(ask($x, 'SELECT dlock_settle()'), 1, "restart $restart: written");
 	meet("restart $restart");
 	is(ask($y, q{SELECT dlock_is_free('kept')}), 1, "restart $restart: the replica follows");
 	like(acquire_soon($x, 'kept', 'a', 6000), $is_token, "restart $restart: taken again");
