@@ -375,7 +375,6 @@ next_token(void)
 			skip_comment('/');
 		else
 			break;
-		continue;
 	}
 	if (after != EOF)
 		ungetc(after, dump.file);

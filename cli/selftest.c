@@ -43,7 +43,6 @@ enum
 
 struct trial
 {
-	struct examination *e;
 	dlock_session *actors[ACTORS];
 	int			lives[ACTORS];	/* an owner's number; see load() */
 	char		prefix[64];
@@ -763,7 +762,7 @@ clean_up(struct trial *t)
 void
 self_test(struct examination *e, const char *url)
 {
-	struct trial t = {.e = e, .prefix = "dlock-self-test/"};
+	struct trial t = {.prefix = "dlock-self-test/"};
 	unsigned char random[8];
 	dlock_text	skipped = {0};
 	bool		is_plain = false;

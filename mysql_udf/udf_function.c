@@ -210,16 +210,16 @@ dlock_check_operator(const dlock_use *use)
 bool
 dlock_ask_engine(dlock_use *use)
 {
-	dlock_call *call = &use->call;
+	dlock_call *asked = &use->call;
 	dlock_answer *answer = &use->answer;
 
-	call->caller = &use->caller;
-	if (dlock_engine_call(call, answer))
-		return dlock_check_answer(call, answer);
-	if (strcmp(answer->sqlstate, "42501") == 0 && !call->is_operator &&
+	asked->caller = &use->caller;
+	if (dlock_engine_call(asked, answer))
+		return dlock_check_answer(asked, answer);
+	if (strcmp(answer->sqlstate, "42501") == 0 && !asked->is_operator &&
 		dlock_caller_is_operator())
 	{
-		call->is_operator = true;
+		asked->is_operator = true;
 		free_answer(answer);
 		return dlock_ask_engine(use);
 	}

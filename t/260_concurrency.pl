@@ -80,15 +80,20 @@ $node->safe_psql(
 		END LOOP;
 	END $$;
 
-	-- readers and writers: an advisory lock shows who is in
+	-- readers and writers: an advisory lock shows who is in; in the last four rounds, of which a
+	-- session writes in one, everybody waits for the turn, so that both kinds have been there
 	CREATE PROCEDURE read_and_write(who int, rounds int) LANGUAGE plpgsql AS $$
 	DECLARE
 		me text := 'rw' || who;
 		conflicts int;
+		wait int := 0;
 	BEGIN
 		FOR i IN 1..rounds LOOP
+			IF i > rounds - 4 THEN
+				wait := -1;
+			END IF;
 			IF (i + who) % 4 = 0 THEN
-				IF dlock_acquire('rw', me, 36000) IS NOT NULL THEN
+				IF dlock_acquire('rw', me, 36000, wait) IS NOT NULL THEN
 					PERFORM pg_advisory_lock(2000 + who);
 					SELECT count(*) INTO conflicts FROM pg_locks
 						WHERE locktype = 'advisory' AND objid BETWEEN 2000 AND 3999 AND objid <> 2000 + who;
@@ -96,7 +101,7 @@ $node->safe_psql(
 					PERFORM pg_advisory_unlock(2000 + who);
 					PERFORM dlock_release('rw', me);
 				END IF;
-			ELSIF dlock_acquire_shared('rw', me, 36000) IS NOT NULL THEN
+			ELSIF dlock_acquire_shared('rw', me, 36000, wait) IS NOT NULL THEN
 				PERFORM pg_advisory_lock(3000 + who);
 				SELECT count(*) INTO conflicts FROM pg_locks
 					WHERE locktype = 'advisory' AND objid BETWEEN 2000 AND 2999;

@@ -36,8 +36,9 @@
 
 #include "errors.h"
 
-/* The servers' error of a function that there is not. */
+/* The servers' error of a function that there is not; MySQL's, without a database. */
 #define NO_SUCH_FUNCTION	1305
+#define NO_DATABASE			1046
 
 typedef enum mysql_operation
 {
@@ -629,8 +630,9 @@ static bool
 renews_instead(dlock_session *s, const mysql_wire *wire)
 {
 	dlock_text	sql = s->sql;
+	unsigned int code = mysql_errno(wire->mysql);
 
-	if (mysql_errno(wire->mysql) != NO_SUCH_FUNCTION || s->renewal.length == 0)
+	if ((code != NO_SUCH_FUNCTION && code != NO_DATABASE) || s->renewal.length == 0)
 		return false;
 	s->cannot_leave = true;
 	s->sql = s->renewal;

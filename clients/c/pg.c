@@ -897,7 +897,7 @@ may_have_changed(const pg_memory *memory, const char *sqlstate)
 
 /* An acquire was refused, and its wait is not over: rest before the next call. */
 static void
-rest(dlock_session *s, pg_wire *wire, int64_t now_us)
+pause_before_asking(dlock_session *s, pg_wire *wire, int64_t now_us)
 {
 	/* each caller at another time: 32 bits that are as good as random */
 	uint64_t	random = (uint64_t) (now_us ^ getpid()) * UINT64_C(0x9E3779B97F4A7C15) >> 32;
@@ -926,7 +926,7 @@ take_call(dlock_session *s, pg_wire *wire)
 
 	if (now_us < wire->wait_until_us && dlock_session_value(s, 0, 0) == NULL)
 	{
-		rest(s, wire, now_us);
+		pause_before_asking(s, wire, now_us);
 		return DLOCK_STEP_WAIT;
 	}
 	if (s->shape == DLOCK_SHAPE_ROWS)

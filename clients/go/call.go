@@ -83,7 +83,7 @@ func (k *link) send(ctx context.Context, function string, args []interface{}) (<
 			function = "dlock_renew_many"
 		}
 		o.answer, o.err = k.call(ctx, function, args, calls == 1)
-		if function == leave && o.err != nil && told(o.err).Number == noFunction {
+		if function == leave && o.err != nil && isMissing(told(o.err).Number) {
 			atomic.StoreInt32(k.cannotLeave, 1)
 			o.answer, o.err = k.call(ctx, "dlock_renew_many", args, calls == 1)
 		}
@@ -259,8 +259,11 @@ func list(isMySQL bool, values interface{}) string {
 // leave is dlock_release_after of many; a MySQL or MariaDB without it renews for that time.
 const leave = "dlock_release_after_many"
 
-// noFunction is MySQL's error of a function that there is not.
-const noFunction = 1305
+// isMissing tells the servers' error of a function that there is not; MySQL has another one where no
+// database is selected.
+func isMissing(number uint16) bool {
+	return number == 1305 || number == 1046
+}
 
 // isAlive is no function, but asks whether the connection works.
 const isAlive = ""

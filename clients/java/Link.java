@@ -28,8 +28,8 @@ import java.util.concurrent.locks.ReentrantLock;
  * <p>SPDX-License-Identifier: PostgreSQL
  */
 final class Link implements Runnable {
-    /** MySQL's error of a function that there is not. */
-    private static final int NO_FUNCTION = 1305;
+    /** The servers' error of a function that there is not; MySQL's, where no database is selected. */
+    private static final Set<Integer> NO_FUNCTION = Set.of(1305, 1046);
 
     /** What a link does for a job. */
     @FunctionalInterface
@@ -318,7 +318,7 @@ final class Link implements Runnable {
                     + marks(false, (Object) tokens) + " USING utf8mb4), CONCAT('$[', l.place - 1, ']'))) = 1",
                     names, client.owner(), after, tokens);
         } catch (SQLException error) {
-            if (error.getErrorCode() != NO_FUNCTION)
+            if (!NO_FUNCTION.contains(error.getErrorCode()))
                 throw error;
             client.cannotLeave = true;
         }

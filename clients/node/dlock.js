@@ -131,8 +131,8 @@ function isAnswer(error) {
 // dlock_release_after() of many; a MySQL or MariaDB without it renews for that time
 const LEAVE = 'dlock_release_after_many';
 
-// MySQL's error of a function that there is not
-const NO_FUNCTION = 1305;
+// the servers' error of a function that there is not; MySQL's, where no database is selected
+const NO_FUNCTION = [1305, 1046];
 
 /*
  * The program makes the connections.  Whatever it has set, how its driver parses values, how the
@@ -474,7 +474,7 @@ class Link {
 			return { sent, answer: await answer(calls), calls };
 		} catch (error) {
 			// a MySQL or MariaDB without dlock_release_after()
-			if (asked[0] === LEAVE && error.errno === NO_FUNCTION) {
+			if (asked[0] === LEAVE && NO_FUNCTION.includes(error.errno)) {
 				this.#keeper.cannotLeave = true;
 				renew();
 				return { sent, answer: await answer(calls), calls };

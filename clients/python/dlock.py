@@ -336,8 +336,8 @@ def _new_owner() -> str:
 # dlock_release_after() of many; a MySQL or MariaDB without it renews for that time
 _LEAVE = "dlock_release_after_many"
 
-# MySQL's error of a function that there is not
-_ER_NO_FUNCTION = 1305
+# the servers' error of a function that there is not; MySQL's, where no database is selected
+_ER_NO_FUNCTION = 1305, 1046
 
 
 class _Request:
@@ -585,7 +585,7 @@ class _Link:
                         told = _told(error)
                         if request is None or told is None:
                             raise
-                        if request.function == _LEAVE and told.errno == _ER_NO_FUNCTION:
+                        if request.function == _LEAVE and told.errno in _ER_NO_FUNCTION:
                             self._factory.cannot_leave = True
                             request = request.without_leaving()
                         elif told.sqlstate == "42809":

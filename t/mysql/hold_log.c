@@ -18,7 +18,7 @@
 
 /* Wait, if this is where errors go, as long as the file is there. */
 static void
-hold(FILE *file)
+hold(const FILE *file)
 {
 	const char *path = getenv("DLOCK_HOLD_LOG");
 
