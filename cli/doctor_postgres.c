@@ -481,27 +481,25 @@ check_settings(struct postgres *p)
 			 "'lock_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout', "
 			 "'idle_session_timeout')"))
 	{
-		/* of PostgreSQL 17 and later; a statement is a transaction, too */
-		if (strtod(setting_of(p, "transaction_timeout"), NULL) > 0)
-			report(e, FINDING_NOTE, "transaction_timeout",
-				   "let it be longer than any wait, for sessions that wait",
-				   "%s ms: a longer wait for a lease ends with its connection, in error 25P04",
-				   setting_of(p, "transaction_timeout"));
-		if (!is(setting_of(p, "idle_session_timeout"), "0"))
-			report(e, FINDING_NOTE, "idle_session_timeout",
-				   "0, or longer than any pause, for sessions that have session leases",
-				   "%s ms: a connection that is idle for longer ends, and with it its session leases",
-				   setting_of(p, "idle_session_timeout"));
-		if (!is(setting_of(p, "statement_timeout"), "0"))
-			report(e, FINDING_NOTE, "statement_timeout",
-				   "let it be longer than any wait, for sessions that wait",
-				   "%s ms: a longer wait for a lease ends in error 57014",
-				   setting_of(p, "statement_timeout"));
-		if (!is(setting_of(p, "lock_timeout"), "0"))
-			report(e, FINDING_NOTE, "lock_timeout",
-				   "let it be longer than any wait, for sessions that wait",
-				   "%s ms: a longer wait for a lease ends in error 55P03",
-				   setting_of(p, "lock_timeout"));
+		/* the first is of PostgreSQL 17 and later; a statement is a transaction, too */
+		static const char *const limits[][3] = {
+			{"transaction_timeout", "let it be longer than any wait, for sessions that wait",
+			"a longer wait for a lease ends with its connection, in error 25P04"},
+			{"idle_session_timeout", "0, or longer than any pause, for sessions that have session leases",
+			"a connection that is idle for longer ends, and with it its session leases"},
+			{"statement_timeout", "let it be longer than any wait, for sessions that wait",
+			"a longer wait for a lease ends in error 57014"},
+			{"lock_timeout", "let it be longer than any wait, for sessions that wait",
+			"a longer wait for a lease ends in error 55P03"},
+		};
+
+		for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
+		{
+			const char *value = setting_of(p, limits[i][0]);
+
+			if (strtod(value, NULL) > 0)
+				report(e, FINDING_NOTE, limits[i][0], limits[i][1], "%s ms: %s", value, limits[i][2]);
+		}
 		if (is(setting_of(p, "idle_in_transaction_session_timeout"), "0"))
 			report(e, FINDING_NOTE, "idle_in_transaction_session_timeout",
 				   "set it where guards are used",

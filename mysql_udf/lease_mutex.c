@@ -14,6 +14,7 @@
 #include <pthread.h>
 
 #include "lease_moment.h"
+#include "lease_thread.h"
 
 /* An answer of the server that takes longer is a slow one. */
 #define SLOW_US			50000
@@ -29,12 +30,7 @@ static int64_t slow_us = 0;		/* when the server last took long, or was lost */
 void
 lease_mutex_begin(void)
 {
-	pthread_condattr_t attributes;
-
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&work, &attributes);
-	pthread_condattr_destroy(&attributes);
+	lease_thread_begin_sleep(&work);
 }
 
 void

@@ -1,15 +1,15 @@
 /*
  * lease_thread.c
- *	  Start a thread in the server.
+ *	  Start a thread in the server, and let it sleep.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #define _GNU_SOURCE				/* pthread_setname_np() */
 #include "lease_thread.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
+#include <time.h>
 
 /* Start a thread that lasts as long as the server: an error, or 0. */
 int
@@ -40,4 +40,19 @@ lease_thread_start(void *(*run) (void *), const char *name)
 	if (error == 0)
 		pthread_setname_np(thread, name);
 	return error;
+}
+
+/*
+ * Prepare a condition for a thread that sleeps until a time: by the monotonic clock, which
+ * nobody sets.
+ */
+void
+lease_thread_begin_sleep(pthread_cond_t *condition)
+{
+	pthread_condattr_t attributes;
+
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(condition, &attributes);
+	pthread_condattr_destroy(&attributes);
 }

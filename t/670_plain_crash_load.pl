@@ -24,13 +24,7 @@ my $torture = Torture->new(
 	connection => $node->connstr('plain'),
 	# cancelled; ended by an administrator, by a crash; shutting down, starting
 	allowed => qr/^(guard )?(57014|57P01|57P02|57P03|55P03|lost)$/);
-$torture->rounds(2, sub { CrashLoad::some_kills($torture, $node, $ENV{TORTURE_MINUTES} ? 30 : 6) });
-
-# Leases may be lost here, but nothing else may be.
-$torture->{lossy} = 1;
-$torture->{connection} .= " options='-c synchronous_commit=off'";
-$torture->rounds(1, sub { CrashLoad::some_kills($torture, $node, 4) }) if !$ENV{TORTURE_MINUTES};
-$torture->summary;
+CrashLoad::play($torture, $node);
 
 $node->stop;
 done_testing();

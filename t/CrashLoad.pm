@@ -2,7 +2,7 @@
 # whole of it is killed, one backend, or a background worker, each of which ends all
 # sessions; and processes are stopped for a moment, which ends nothing.
 #
-#   $torture->rounds(2, sub { CrashLoad::some_kills($torture, $node, 6) });
+#   CrashLoad::play($torture, $node);
 
 package CrashLoad;
 
@@ -83,6 +83,20 @@ sub some_kills
 		}
 	}
 	$torture->let_work(1.5);
+	return;
+}
+
+# Rounds of them, and one in which nothing is durable.
+sub play
+{
+	my ($torture, $node) = @_;
+	$torture->rounds(2, sub { some_kills($torture, $node, $ENV{TORTURE_MINUTES} ? 30 : 6) });
+
+	# Leases may be lost here, but nothing else may be.
+	$torture->{lossy} = 1;
+	$torture->{connection} .= " options='-c synchronous_commit=off'";
+	$torture->rounds(1, sub { some_kills($torture, $node, 4) }) if !$ENV{TORTURE_MINUTES};
+	$torture->summary;
 	return;
 }
 

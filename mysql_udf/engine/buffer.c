@@ -160,7 +160,6 @@ static buffer kept;				/* releases that were answered, to be decided again */
 static call_list visible;
 static state_copies visible_copies;
 
-
 static bool started = false;
 static int64_t sleeps_until_us = 0; /* the writer; 0: it does not sleep */
 static int64_t called_us = 0;	/* when a caller called last */
@@ -500,6 +499,16 @@ keep_releases(const buffer *b)
 			kept.owed[kept.nowed++] = b->owed[n];
 }
 
+/* All calls of a list fail. */
+static void
+fail_calls(call_list *calls, const char *sqlstate, const char *message)
+{
+	call	   *c;
+
+	while ((c = call_list_take(calls)) != NULL)
+		calls_refuse(c, sqlstate, "%s", message);
+}
+
 /*
  * Memory was short in the middle of a change: nothing of the open buffer takes place, and
  * its calls fail.  So does "c", which may be NULL.  Releases that were answered are decided
@@ -515,27 +524,8 @@ buffer_undo(call *c)
 	open->copies.number = ++numbers;
 	if (c != NULL)
 		call_list_append(&open->calls, c);
-	while (open->calls.head != NULL)
-	{
-		call	   *failed = open->calls.head;
-
-		call_list_remove(failed);
-		calls_refuse(failed, "53200", "out of memory");
-	}
+	fail_calls(&open->calls, "53200", "out of memory");
 	decide_owed();
-}
-
-/* Move all calls of a list behind those of another. */
-static void
-move_calls(call_list *from, call_list *to)
-{
-	while (from->head != NULL)
-	{
-		call	   *c = from->head;
-
-		call_list_remove(c);
-		call_list_append(to, c);
-	}
 }
 
 /*
@@ -574,12 +564,12 @@ undo_both(bool keep)
 	{
 		state_restore(&flying->copies);
 		take_over_again(flying);
-		move_calls(&flying->calls, &calls);
+		call_list_move(&flying->calls, &calls);
 	}
 	take_over_again(open);
-	move_calls(&open->calls, &calls);
-	move_calls(&undecided, &calls);
-	move_calls(&calls, &undecided);
+	call_list_move(&open->calls, &calls);
+	call_list_move(&undecided, &calls);
+	call_list_move(&calls, &undecided);
 	return_waiters();
 	if (keep && flying != NULL)
 		keep_releases(flying);
@@ -708,15 +698,11 @@ static void
 decide_lookers(void)
 {
 	call_list	calls = {0};
+	call	   *c;
 
-	move_calls(&lookers, &calls);
-	while (calls.head != NULL)
-	{
-		call	   *c = calls.head;
-
-		call_list_remove(c);
+	call_list_move(&lookers, &calls);
+	while ((c = call_list_take(&calls)) != NULL)
 		calls_make(c);
-	}
 }
 
 /* A call has come: decide it, or let it wait until that is possible. */
@@ -871,11 +857,10 @@ send_flying(void)
 static void
 give_up_calls(call_list *calls, const char *sqlstate, const char *message)
 {
-	while (calls->head != NULL)
-	{
-		call	   *c = calls->head;
+	call	   *c;
 
-		call_list_remove(c);
+	while ((c = call_list_take(calls)) != NULL)
+	{
 		calls_give_back(c);
 		calls_refuse(c, sqlstate, "%s", message);
 	}
@@ -892,16 +877,15 @@ static void
 decide_again(call_list *calls)
 {
 	call_list	later = {0};
+	call	   *c;
 
-	while (calls->head != NULL)
+	while ((c = call_list_take(calls)) != NULL)
 	{
-		call	   *c = calls->head;
 		lease_op	op = c->request.op;
 		bool		is_apply = c->asked->kind == DLOCK_CALL_APPLY ||
 			c->asked->kind == DLOCK_CALL_APPLY_EACH ||
 			c->asked->kind == DLOCK_CALL_APPLY_ALL;
 
-		call_list_remove(c);
 		if (is_apply && (op == LEASE_RELEASE || op == LEASE_DROP || op == LEASE_EVICT))
 			calls_finish(c);
 		else if (c->asked->kind == DLOCK_CALL_BEGIN_GUARD)
@@ -912,8 +896,8 @@ decide_again(call_list *calls)
 			call_list_append(&later, c);
 		}
 	}
-	move_calls(&undecided, &later);
-	move_calls(&later, &undecided);
+	call_list_move(&undecided, &later);
+	call_list_move(&later, &undecided);
 	calls_make_woken();
 }
 
@@ -966,14 +950,15 @@ finish_flying(void)
 	int64_t		now_us = lease_now();
 	int64_t		took_us = now_us - flying_since_us;
 	call_list	calls = {0};
+	call	   *c;
 
 	pass();
 	durable = b->copies.number;
 	state_forget(&visible_copies);
 	state_forget(&b->copies);
 	flying = NULL;
-	move_calls(&visible, &calls);
-	move_calls(&b->calls, &calls);
+	call_list_move(&visible, &calls);
+	call_list_move(&b->calls, &calls);
 	empty_buffer(b);
 	if (took_us > SLOW_US)
 		slow_us = now_us;
@@ -987,28 +972,10 @@ finish_flying(void)
 	if (behind || server.refusal != NULL)
 		buffer_wake_before(0);
 	begin_gathering(calls.count, took_us, now_us);
-	while (calls.head != NULL)
-	{
-		call	   *c = calls.head;
-
-		call_list_remove(c);
+	while ((c = call_list_take(&calls)) != NULL)
 		calls_finish(c);
-	}
 	if (undecided.head != NULL)
 		decide_undecided();
-}
-
-/* All calls of a list fail. */
-static void
-fail_calls(call_list *calls, const char *sqlstate, const char *message)
-{
-	while (calls->head != NULL)
-	{
-		call	   *c = calls->head;
-
-		call_list_remove(c);
-		calls_refuse(c, sqlstate, "%s", message);
-	}
 }
 
 /*
@@ -1465,13 +1432,10 @@ static void
 fail_locked(void)
 {
 	call_list	calls = {0};
+	call	   *c;
 
-	move_calls(&undecided, &calls);
-	while (calls.head != NULL)
-	{
-		call	   *c = calls.head;
-
-		call_list_remove(c);
+	call_list_move(&undecided, &calls);
+	while ((c = call_list_take(&calls)) != NULL)
 		if (server.is_member && gives_one_back(c))
 		{
 			shut = true;
@@ -1479,7 +1443,6 @@ fail_locked(void)
 		}
 		else
 			calls_refuse(c, "55P03", LOCKED_MESSAGE);
-	}
 }
 
 /* Calls that were granted something in line do not go back there. */
@@ -1622,7 +1585,7 @@ make_good(void)
 			/* visible, and durable after one more append */
 			pass();
 			state_keep(&visible_copies, &flying->copies);
-			move_calls(&flying->calls, &visible);
+			call_list_move(&flying->calls, &visible);
 			empty_buffer(flying);
 			flying = NULL;
 			trouble = LOG_APPENDED;
@@ -1825,14 +1788,12 @@ writer_main(void *argument)
 bool
 buffer_start(dlock_answer *answer)
 {
-	pthread_condattr_t attributes;
 	char		reason[128];
 	int			error = 0;
 
 	if (started)
 		return true;
-	if (!hash_start() || !state_begin() || !queue_begin() ||
-		!guards_begin() || !tail_begin())
+	if (!hash_start() || !state_begin() || !queue_begin())
 	{
 		strcpy(answer->sqlstate, "53200");
 		strcpy(answer->message, "out of memory");
@@ -1842,10 +1803,9 @@ buffer_start(dlock_answer *answer)
 	lease_settings_begin();
 	lease_stats_reset(lease_wall());
 	(void) dlock_server_socket();	/* makes its copy in a statement */
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&work, &attributes);
-	pthread_condattr_destroy(&attributes);
+	lease_thread_begin_sleep(&work);
+	guards_begin();
+	tail_begin();
 	error = lease_thread_start(writer_main, "dlock");
 	if (error == 0)
 		error = lease_thread_start(upkeep_main, "dlock upkeep");

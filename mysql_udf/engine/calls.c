@@ -87,6 +87,27 @@ call_list_remove(call *c)
 	c->list = NULL;
 }
 
+/* Take the first call out of a list; NULL: there is none. */
+call *
+call_list_take(call_list *list)
+{
+	call	   *c = list->head;
+
+	if (c != NULL)
+		call_list_remove(c);
+	return c;
+}
+
+/* Move all calls of a list behind those of another. */
+void
+call_list_move(call_list *from, call_list *to)
+{
+	call	   *c;
+
+	while ((c = call_list_take(from)) != NULL)
+		call_list_append(to, c);
+}
+
 /* ----------------------------------------------------------------
  * Answers
  * ----------------------------------------------------------------

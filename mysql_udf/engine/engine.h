@@ -393,6 +393,8 @@ extern void calls_give_back(call *c);
 extern int64_t calls_reap(void);
 extern void call_list_append(call_list *list, call *c);
 extern void call_list_remove(call *c);
+extern call *call_list_take(call_list *list);
+extern void call_list_move(call_list *from, call_list *to);
 
 /* ----------------------------------------------------------------
  * queue.c
@@ -458,7 +460,7 @@ typedef struct server_state
 
 extern bool server_look(struct connection *c, server_state *state);
 
-extern bool tail_begin(void);
+extern void tail_begin(void);
 extern void tail_ask(call *c);
 extern void tail_wake(void);
 extern void *tail_main(void *argument);
@@ -529,7 +531,7 @@ extern void session_list(uint64_t connection_id);
 extern void session_end_list(bool could);
 
 /* guards.c: under the mutex, but for guards_main() */
-extern bool guards_begin(void);
+extern void guards_begin(void);
 extern void guards_probe(call *c);
 extern void *guards_main(void *argument);
 

@@ -27,6 +27,7 @@
 
 #include "array.h"
 #include "connection.h"
+#include "lease_thread.h"
 
 /* How often to look at guards that waiters wait for, and at others. */
 #define WANTED_US		20000
@@ -62,16 +63,10 @@ static call_list calls;			/* that wait for a round */
 static connection own = {.wire = -1};
 
 /* Prepare the thread's sleep. */
-bool
+void
 guards_begin(void)
 {
-	pthread_condattr_t attributes;
-
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&work, &attributes);
-	pthread_condattr_destroy(&attributes);
-	return true;
+	lease_thread_begin_sleep(&work);
 }
 
 /* Have all guards looked at, and a call made then; one that waits for that goes on waiting. */
@@ -149,6 +144,8 @@ can_end(const call_list *waiting)
 static void
 end_round(bool seen, call_list *waiting)
 {
+	call	   *c;
+
 	for (size_t i = 0; seen && i < turn.count && can_end(waiting); i++)
 	{
 		const probe *p = &turn.probes[i];
@@ -169,11 +166,8 @@ end_round(bool seen, call_list *waiting)
 		calls_attend(name, true);
 		calls_make_woken();
 	}
-	while (waiting->head != NULL)
+	while ((c = call_list_take(waiting)) != NULL)
 	{
-		call	   *c = waiting->head;
-
-		call_list_remove(c);
 		c->probed = true;
 		buffer_take(c);
 	}
@@ -197,13 +191,7 @@ guards_main(void *argument)
 		turn.any_wanted = false;
 		turn.now_us = lease_now();
 		state_visit_guards(add_probe, NULL);
-		while (calls.head != NULL)
-		{
-			call	   *c = calls.head;
-
-			call_list_remove(c);
-			call_list_append(&waiting, c);
-		}
+		call_list_move(&calls, &waiting);
 		if (turn.count > 0 && can_end(&waiting))
 		{
 			engine_unlock();

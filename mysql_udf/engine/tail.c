@@ -30,6 +30,7 @@
 #include <stdlib.h>
 
 #include "connection.h"
+#include "lease_thread.h"
 
 #define WAITED_US		50000
 #define IDLE_US			1000000
@@ -40,16 +41,10 @@ static call_list round;			/* and for the one under way */
 static connection own = {.wire = -1};
 
 /* Prepare the thread's sleep. */
-bool
+void
 tail_begin(void)
 {
-	pthread_condattr_t attributes;
-
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&work, &attributes);
-	pthread_condattr_destroy(&attributes);
-	return true;
+	lease_thread_begin_sleep(&work);
 }
 
 /* Have the tail looked at, and a call made then. */
@@ -170,15 +165,14 @@ look_at_tail(tail_look *look)
 static void
 end_round(const tail_look *look, const log_position *before)
 {
+	call	   *c;
+
 	if (look->has_looked)
 		buffer_note_server(&look->state);
 	if (look->has_read)
 		buffer_note_tail(before, look->number, look->writer);
-	while (round.head != NULL)
+	while ((c = call_list_take(&round)) != NULL)
 	{
-		call	   *c = round.head;
-
-		call_list_remove(c);
 		c->has_tail = true;
 		if (look->has_read && (look->has_waited || c->asked->kind == DLOCK_CALL_READ ||
 							   buffer_server()->refusal != NULL))
@@ -216,13 +210,7 @@ tail_main(void *argument)
 			engine_sleep(&work, due_us < INT64_MAX ? due_us : lease_now() + IDLE_US);
 			continue;
 		}
-		while (askers.head != NULL)
-		{
-			call	   *c = askers.head;
-
-			call_list_remove(c);
-			call_list_append(&round, c);
-		}
+		call_list_move(&askers, &round);
 		look.is_causal = round.head != NULL && buffer_server()->is_member;
 		look.may_write = buffer_server()->refusal == NULL;
 		last_us = lease_now();
